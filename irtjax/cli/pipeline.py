@@ -26,7 +26,7 @@ class Job:
     """What `irtjax fit` and `irtjax demo` are requested.
 
     `settings` are those of `irtjax.fit` that were given, by its names; `sides` are the
-    arguments of `side_tables.structure_options`.
+    arguments of `side_tables.StructureOptions`.
     """
 
     model: Any = "auto"
@@ -66,10 +66,10 @@ def calibrate(
     seconds: float,
 ) -> Calibration:
     """Returns the fit of a table that took `seconds` to read, with all options."""
-    from irtjax.cli.side_tables import structure_options
+    from irtjax.cli.side_tables import StructureOptions
 
     settings = dict(job.settings)
-    table, structure = structure_options(table, **job.sides)
+    table, structure = StructureOptions(**job.sides).read(table)
     progress("prepare")
     dtype = job.machine.prepare()
     import jax

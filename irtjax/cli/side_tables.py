@@ -203,95 +203,120 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def structure_options(
-    table: ResponseTable,
-    *,
-    facets: tuple[str, ...] = (),
-    shared_items: str | None = None,
-    item_table: Path | None = None,
-    item_covariates: tuple[str, ...] = (),
-    item_features: tuple[str, ...] = (),
-    subject_table: Path | None = None,
-    subject_covariates: tuple[str, ...] = (),
-    loadings: Path | None = None,
-    target: Path | None = None,
-    family: str | None = None,
-    cluster: str | None = None,
-) -> tuple[ResponseTable, dict[str, Any]]:
-    """The responses with the labels of their items, and the options of `irtjax.fit`.
+@dataclasses.dataclass(frozen=True)
+class StructureOptions:
+    """The options of `irtjax fit` that name side tables, their columns and facets."""
 
-    Arguments are those of the options of `irtjax fit` of the same names.
-    """
-    for columns, path, kind, what in (
-        (item_covariates, item_table, "item", "covariates"),
-        (item_features, item_table, "item", "features"),
-        (subject_covariates, subject_table, "subject", "covariates"),
-    ):
-        if columns and path is None:
-            raise ValueError(
-                f"--{kind}-{what} are columns of a table: name it with --{kind}-table"
+    facets: tuple[str, ...] = ()
+    shared_items: str | None = None
+    item_table: Path | None = None
+    item_covariates: tuple[str, ...] = ()
+    item_features: tuple[str, ...] = ()
+    subject_table: Path | None = None
+    subject_covariates: tuple[str, ...] = ()
+    loadings: Path | None = None
+    target: Path | None = None
+    family: str | None = None
+    cluster: str | None = None
+
+    def __post_init__(self) -> None:
+        for columns, path, kind, what in (
+            (self.item_covariates, self.item_table, "item", "covariates"),
+            (self.item_features, self.item_table, "item", "features"),
+            (self.subject_covariates, self.subject_table, "subject", "covariates"),
+        ):
+            if columns and path is None:
+                raise ValueError(
+                    f"--{kind}-{what} are columns of a table: name it with"
+                    f" --{kind}-table"
+                )
+
+    def read(self, table: ResponseTable) -> tuple[ResponseTable, dict[str, Any]]:
+        """Returns responses with labels, and the settings of `irtjax.fit`."""
+        settings: dict[str, Any] = {
+            "facets": self.facets,
+            "shared_items": self.shared_items,
+        }
+        for name, column_name, path, kind in (
+            ("family", self.family, self.subject_table, "subject"),
+            ("cluster", self.cluster, self.item_table, "item"),
+        ):
+            if column_name is not None:
+                table = _with_groups(table, name, column_name, path, kind)
+                settings[name] = column_name
+        if self.item_table is not None:
+            table = self._read_items(table, self.item_table, settings)
+        if self.loadings is not None:
+            table, settings["loadings"] = _read_loadings(table, self.loadings)
+        if self.target is not None:
+            table, settings["target"] = _read_target(table, self.target)
+        if self.subject_table is not None:
+            side = SideTable.read(
+                "--subject-table", self.subject_table, "subject", table.subjects
             )
-    options: dict[str, Any] = {"facets": facets, "shared_items": shared_items}
-    for name, column_name, side_path, kind in (
-        ("family", family, subject_table, "subject"),
-        ("cluster", cluster, item_table, "item"),
-    ):
-        if column_name is not None:
-            table = _with_groups(table, name, column_name, side_path, kind)
-            options[name] = column_name
-    if item_table is not None:
-        side = SideTable.read("--item-table", item_table, "item", table.items)
-        wanted = [part for facet in facets for part in facet.split("/")]
-        wanted += [shared_items] if shared_items else []
+            covariates = {x: side.numbers(x) for x in self.subject_covariates}
+            settings["subject_covariates"] = covariates
+        return table, settings
+
+    def _read_items(
+        self, table: ResponseTable, path: Path, settings: dict[str, Any]
+    ) -> ResponseTable:
+        """The responses with facets of the item table, whose numbers are settings."""
+        side = SideTable.read("--item-table", path, "item", table.items)
+        facets = [part for facet in self.facets for part in facet.split("/")]
+        facets += [self.shared_items] if self.shared_items else []
         # "benchmark" and the like are known from reading.
-        labels_of = {
+        labels = {
             name: side.labels(name)
-            for name in wanted
+            for name in facets
             if side.has(name) or name not in {*table.item_facets, "benchmark", "stem"}
         }
-        labels = {**table.item_facets, **labels_of}
-        table = table.replace(item_facets=labels)
-        if item_covariates:
-            options["item_covariates"] = {x: side.numbers(x) for x in item_covariates}
-        if item_features:
-            options["item_features"] = side.matrix(item_features)
-    if loadings is not None:
-        side = SideTable.read("--loadings", loadings, "item", table.items)
-        columns = side.others("item")
-        if not columns:
-            raise ValueError(
-                f"--loadings {loadings} has no factor: give each a column, 1 where an"
-                " item measures it"
-            )
-        table = side.noted(table)
-        mask = np.stack([side.numbers(name) for name in columns], axis=1) != 0
-        empty = [
-            name for name, one in zip(columns, mask.T, strict=True) if one.sum() == 0
-        ]
-        if empty:
-            raise ValueError(
-                f"--loadings {loadings}: {empty[0]} has 0 items: a factor needs at"
-                " least 3, or no column"
-            )
-        options["loadings"] = {
-            item: [name for name, one in zip(columns, row, strict=True) if one]
-            for item, row in zip(table.items.tolist(), mask, strict=True)
-        }
-    if target is not None:
-        side = SideTable.read("--target", target, "item", table.items, every=False)
-        table = side.noted(table)
-        if len(side.others("item")) < 2:
-            raise ValueError(
-                f"--target {target} has fewer than two factors: give each a column"
-            )
-        columns = {name: side.numbers(name, empty=True) for name in side.others("item")}
-        options["target"] = {
-            item: {name: values[k] for name, values in columns.items()}
-            for k, item in enumerate(side.names)
-        }
-    if subject_table is not None:
-        side = SideTable.read(
-            "--subject-table", subject_table, "subject", table.subjects
+        if self.item_covariates:
+            covariates = {x: side.numbers(x) for x in self.item_covariates}
+            settings["item_covariates"] = covariates
+        if self.item_features:
+            settings["item_features"] = side.matrix(self.item_features)
+        return table.replace(item_facets={**table.item_facets, **labels})
+
+
+def _read_loadings(
+    table: ResponseTable, path: Path
+) -> tuple[ResponseTable, dict[str, list[str]]]:
+    """The responses with a note of rows left out, and the factors of each item."""
+    side = SideTable.read("--loadings", path, "item", table.items)
+    columns = side.others("item")
+    if not columns:
+        raise ValueError(
+            f"--loadings {path} has no factor: give each a column, 1 where an item"
+            " measures it"
         )
-        options["subject_covariates"] = {x: side.numbers(x) for x in subject_covariates}
-    return table, options
+    table = side.noted(table)
+    mask = np.stack([side.numbers(name) for name in columns], axis=1) != 0
+    empty = [name for name, one in zip(columns, mask.T, strict=True) if one.sum() == 0]
+    if empty:
+        raise ValueError(
+            f"--loadings {path}: {empty[0]} has 0 items: a factor needs at least 3, or"
+            " no column"
+        )
+    return table, {
+        item: [name for name, one in zip(columns, row, strict=True) if one]
+        for item, row in zip(table.items.tolist(), mask, strict=True)
+    }
+
+
+def _read_target(
+    table: ResponseTable, path: Path
+) -> tuple[ResponseTable, dict[str, dict[str, float]]]:
+    """The responses with a note of rows left out, and loadings by item and factor."""
+    side = SideTable.read("--target", path, "item", table.items, every=False)
+    table = side.noted(table)
+    factors = side.others("item")
+    if len(factors) < 2:
+        raise ValueError(
+            f"--target {path} has fewer than two factors: give each a column"
+        )
+    columns = {name: side.numbers(name, empty=True) for name in factors}
+    return table, {
+        item: {name: values[k] for name, values in columns.items()}
+        for k, item in enumerate(side.names)
+    }

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax.cli.app import app
-from irtjax.cli.side_tables import SideTable, structure_options
+from irtjax.cli.side_tables import SideTable, StructureOptions
 
 SUBJECTS, ITEMS = 14, 40
 
@@ -73,7 +73,7 @@ def asked(files, **more):
         "subject_table": files / "subjects.parquet",
         "subject_covariates": (),
     }
-    return structure_options(small_table(), **(options | more))
+    return StructureOptions(**(options | more)).read(small_table())
 
 
 def test_rows_are_found_by_name(files):
