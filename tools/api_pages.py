@@ -21,6 +21,7 @@ MORE = {
     "models": ["models.multilevel.specification.AbstractMultilevel", "models.priors"],
     "estimators": ["estimators.posterior"],
     "harness": ["harness.inspect", "harness.inspect_samples", "harness.lm_eval"],
+    "report": ["report.page.PageOptions"],
     "storage": ["storage.to_arviz"],
     "subsets": ["subsets.pool.SubsetSettings"],
     "validity": ["validity.recovery"],

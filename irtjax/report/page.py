@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 
+from irtjax._types import check_keywords
 from irtjax.calibration.heading import heading, nouns_of
 from irtjax.calibration.parts import Structure
 from irtjax.calibration.rank import rank
@@ -48,23 +49,41 @@ SOURCES = 6
 HOVER = 240
 
 
+class PageOptions(TypedDict, total=False):
+    """What else `report_page` shows, and in what order.
+
+    Attributes:
+        items_first: Whether, with an audit, items to read come before the scores; True
+            if not given.
+        few: A subset of the items, as a section of the page.
+        few_sentences: The subset in words, or why there is none.
+        history: What changed over time (`irtjax.storage.history`), as a section.
+        pair: Names of two subjects to compare first.
+        sentences: A comparison of the two in words: the head of the page, in place of
+            that on all subjects.
+        command: The command that wrote the page.
+    """
+
+    items_first: bool
+    few: Shrunken | None
+    few_sentences: Sequence[str]
+    history: Any
+    pair: tuple[str, str] | None
+    sentences: Sequence[str]
+    command: str | None
+
+
 def report_page(
     fit: Calibration,
     *,
     ranked: RankedSubjects | None = None,
     data: ResponseTable | None = None,
     audit: Audit | None = None,
-    items_first: bool = True,
     to_read: ItemsToRead | None = None,
-    few: Shrunken | None = None,
-    few_sentences: Sequence[str] = (),
-    history: Any = None,
     texts: Mapping[str, str] | None = None,
-    pair: tuple[str, str] | None = None,
-    sentences: Sequence[str] = (),
-    command: str | None = None,
     title: str | None = None,
     folder: str | Path | None = None,
+    **options: Unpack[PageOptions],
 ) -> str:
     """Returns a fit as an HTML page, which needs no other file and no network.
 
@@ -74,24 +93,19 @@ def report_page(
         data: The responses, which a fit does not keep: for the items that separate two
             subjects, and the responses next to an item's curve.
         audit: An audit of these items: its tests become evidence about items to read.
-        items_first: Whether, with an audit, items to read come before the scores.
         to_read: Items on whose other answer the models agree.
-        few: A subset of the items, as a section of the page.
-        few_sentences: The subset in words, or why there is none.
-        history: What changed over time (`irtjax.storage.history`), as a section.
         texts: Text of an item (prompt, answers) by its name, shown with items to read
             and where the pointer is on an item.
-        pair: Names of two subjects to compare first.
-        sentences: A comparison of the two in words: the head of the page, in place of
-            that on all subjects.
-        command: The command that wrote the page.
         title: The title; None takes the tasks, the data or the folder.
         folder: The folder that the page is in, for its head.
+        **options: `items_first`, `few`, `few_sentences`, `history`, `pair`, `sentences`
+            and `command` of `irtjax.report.page.PageOptions`, where each is explained.
 
     Returns:
         The page.
 
     Raises:
+        TypeError: If there is no option of a name.
         ValueError: If `data` has no subject or no item of the fit, or `pair` names
             somebody else.
 
@@ -102,18 +116,14 @@ def report_page(
     >>> html.startswith("<!DOCTYPE html>"), "https://" in html
     (True, False)
     """
+    check_keywords("report_page", options, PageOptions)
+    pair, few = options.get("pair"), options.get("few")
+    few_sentences = options.get("few_sentences", ())
     standing = rank(fit) if ranked is None else ranked
     at = {name: k for k, name in enumerate(fit.subject_names.tolist())}
     names = standing.table.column("subject").to_pylist()
     order = np.array([at[name] for name in names], int)
     cells = page_data.cells_of(fit, data)
-    # An audit may be of other responses than the fit.
-    notes_of_data = () if data is None else data.notes
-    notes = list(dict.fromkeys([*fit.notes, *notes_of_data]))
-    if audit is not None and audit.missing:
-        notes.append(audit.missing)
-    if data is not None and cells is None:
-        notes.append(page_data.no_cells_note(data))
     if texts is None:
         contents = {**fit.item_texts, **(data.item_texts if data is not None else {})}
         texts = {name: text.as_text() for name, text in contents.items()}
@@ -126,7 +136,7 @@ def report_page(
     warnings = [*fit.warnings, *(audit.warnings if audit is not None else ())]
     read = items_to_read(of, flags, places, to_read)
     first = ""
-    if audit is not None and items_first:
+    if audit is not None and options.get("items_first", True):
         first = "read"
     elif page_scores.items_first(fit) and not pair:
         first = "items"
@@ -142,7 +152,7 @@ def report_page(
         "folder": short(place, 80) if place else "",
         "date": now(),
         "alert": "" if has_converged(fit) else UNSETTLED,
-        "sentences": [short(x, SENTENCE) for x in sentences],
+        "sentences": [short(x, SENTENCE) for x in options.get("sentences", ())],
         "tiles": [] if pair else _tiles(of, read, few, few_sentences),
         "first": first,
         "scores": _score_table(fit, standing, rows),
@@ -153,14 +163,25 @@ def report_page(
         "compare": True,
         "items": item_table(of, flags, places),
         "few": None if few is None else section(few, few_sentences),
-        "history": history_section(fit, history),
+        "history": history_section(fit, options.get("history")),
         "information": information_figure(fit),
         "warnings": [short(x, SENTENCE) for x in worded(dict.fromkeys(warnings))],
-        "notes": [short(x, SENTENCE) for x in worded(notes)],
+        "notes": [short(x, SENTENCE) for x in worded(_notes(of, data))],
         "fit_sentences": fit_sentences(fit, short),
-        "provenance": _provenance(fit, command),
+        "provenance": _provenance(fit, options.get("command")),
     }
     return render(context, content)
+
+
+def _notes(of: Sources, data: ResponseTable | None) -> list[str]:
+    """Notes of the fit, of the responses, which an audit may have others of."""
+    notes_of_data = () if data is None else data.notes
+    notes = list(dict.fromkeys([*of.fit.notes, *notes_of_data]))
+    if of.audit is not None and of.audit.missing:
+        notes.append(of.audit.missing)
+    if data is not None and of.cells is None:
+        notes.append(page_data.no_cells_note(data))
+    return notes
 
 
 def _score_table(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
+from irtjax._types import check_keywords
 from irtjax.numerics.progress import watched
 from irtjax.report.leaderboard_page import leaderboard
 from irtjax.report.page import PAGE, report_page, write_page
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
     from irtjax.calibration.rank import RankedSubjects
     from irtjax.data import ResponseTable
+    from irtjax.storage.folder import SaveOptions
 
 
 def figure_makers(fit: Calibration) -> list[tuple[str, str, Callable[[Any], Any]]]:
@@ -42,16 +44,14 @@ def write_report(
     fit: Calibration,
     folder: str | Path,
     *,
-    overwrite: bool = False,
     figures: bool = True,
     ranked: RankedSubjects | None = None,
     progress: Callable[[str], None] | None = None,
     draws: bool = False,
-    extras: Sequence[Callable[[Path], None]] = (),
     data: ResponseTable | None = None,
     texts: Mapping[str, str] | None = None,
     page: bool = True,
-    responses: ResponseTable | None = None,
+    **saving: Unpack[SaveOptions],
 ) -> Path:
     """Saves a calibration with its reports and figures, whole or not at all.
 
@@ -60,26 +60,26 @@ def write_report(
     Args:
         fit: The calibration.
         folder: Folder to make or to replace; see `irtjax.save`.
-        overwrite: Whether to write into a folder that holds other things too.
         figures: Whether to draw the figures.
         ranked: The ranking; None computes it.
         progress: Called with the name of each figure before it is drawn.
         draws: Whether to write the posterior draws of a sampler's fit, `draws.nc`.
-        extras: Functions that write more files into a given folder.
         data: The responses, for `report.html`: a calibration does not keep them.
         texts: Text of an item by its name, for `report.html`.
         page: Whether to write `report.html`.
-        responses: Responses to keep in the folder; see `irtjax.save`.
+        **saving: `overwrite`, `extras` and `responses` of `irtjax.save`.
 
     Returns:
         The folder.
 
     Raises:
+        TypeError: If there is no option of a name.
         ValueError: As for `irtjax.save`, or if `data` are of other items or subjects.
     """
     from irtjax.calibration.rank import rank
-    from irtjax.storage import save
+    from irtjax.storage.folder import SaveOptions, save
 
+    check_keywords("write_report", saving, SaveOptions)
     standing = rank(fit) if ranked is None else ranked
 
     # Before anything is written: `data` may be refused.
@@ -97,13 +97,8 @@ def write_report(
             path = place / "draws.nc"
             write_draws(path, fit.draws, **draw_labels(fit))
 
-    return save(
-        fit,
-        folder,
-        overwrite=overwrite,
-        extras=[extra, *extras],
-        responses=responses,
-    )
+    saving["extras"] = [extra, *saving.get("extras", ())]
+    return save(fit, folder, **saving)
 
 
 def _write_page(

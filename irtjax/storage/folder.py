@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -54,6 +54,14 @@ _READ = (
     *("parameters.npz", "items.parquet", "abilities.parquet"),
     *(TEXTS, CONTENTS, RESPONSES),
 )
+
+
+class SaveOptions(TypedDict, total=False):
+    """Options of `save`, which explains them."""
+
+    overwrite: bool
+    extras: Sequence[Callable[[Path], None]]
+    responses: ResponseTable | None
 
 
 def save(
