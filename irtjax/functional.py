@@ -48,27 +48,34 @@ from irtjax.estimators.joint.segments import (
     cell_bounds,
     observed_cells,
 )
+from irtjax.estimators.marginal.draws import draw_places, node_weights
 from irtjax.inference.information import information_matrices, item_information
 from irtjax.likelihood import counts
+from irtjax.likelihood.item_steps import improve_items
 from irtjax.likelihood.problem import Problem
 from irtjax.models import simulate as simulation
 from irtjax.models.family import Items
 from irtjax.models.lengths import LengthParameters
-from irtjax.models.model import Model, Population
+from irtjax.models.model import Model, Population, check_one_ability
 from irtjax.numerics.kernels import normal_log_weights, weigh_rows
 from irtjax.numerics.precision import full_precision
+from irtjax.numerics.random_keys import as_key
 
 __all__ = [
+    "AbilityCounts",
     "CellBounds",
     "FisherInformation",
     "ItemPrior",
     "LengthOptions",
     "ObservedCells",
     "ResponseOptions",
+    "ability_counts",
     "cell_bounds",
+    "draw_abilities",
     "expected_counts",
     "fisher_information",
     "item_prior",
+    "item_step",
     "log_density",
     "log_likelihood",
     "mm_surrogate",
@@ -487,20 +494,186 @@ def expected_counts(
     [1.0, 1.0]
     """
     check_keywords("expected_counts", options, LengthOptions)
-    _check_abilities(model, nodes, "nodes")
-    data = _with_lengths(model, _data(items, None, values, observed, options), options)
-    if log_weights is None:
-        log_weights = normal_log_weights(nodes)
-    _check_shapes(nodes.shape[:1], log_weights=log_weights)
-    constant, lengths = 0.0, options.get("lengths")
-    if model.lengths is not None and lengths is not None:
-        summary = model.lengths.summary(lengths, data)
-        evidence, constant = model.lengths.evidence(lengths, summary)
-        data = dataclasses.replace(data, evidence=evidence)
+    data, constant = _data_at(model, items, nodes, values, observed, options)
+    log_weights = _log_weights(nodes, log_weights)
     totals = counts.expected_counts(
         model, items, nodes, log_weights, data, moments=True
     )
     return totals._replace(log_marginal=totals.log_marginal + constant)
+
+
+@full_precision
+def draw_abilities(
+    model: Model,
+    items: Items,
+    nodes: Float[Array, "nodes *dims"],
+    values: Num[Array, "subjects items"],
+    key: RandomKey,
+    observed: Bool[Array, "subjects items"] | None = None,
+    *,
+    log_weights: Float[Array, " nodes"] | None = None,
+    **options: Unpack[LengthOptions],
+) -> Float[Array, "subjects *dims"]:
+    """One draw of each subject's ability from its posterior at quadrature nodes.
+
+    The draw is node q with the probability W_iq of `expected_counts`: the distribution
+    function over the nodes is inverted. A subject with weight w has one draw. `SAEM`
+    draws so, too (Delyon, Lavielle and Moulines 1999, the simulation step).
+
+    Args:
+        model: The model; see the module for this and the others.
+        items: Item records.
+        nodes: Abilities as for `expected_counts`.
+        values: Responses.
+        key: A whole number or a JAX key; `vmap` over split keys gives more draws.
+        observed: Mask of the observed cells.
+        log_weights: Logarithms of weights that sum to 1; None for those of N(0, 1), or
+            of uncorrelated abilities of variance 1.
+        **options: Those of `LengthOptions`.
+
+    Returns:
+        Abilities, each one of the nodes.
+
+    >>> from irtjax.models.catalogue import two_parameter
+    >>> model, nodes = two_parameter(), jnp.linspace(-6, 6, 61)
+    >>> items = model.family.Items(*(jnp.full(3, x) for x in (1.0, 0.0, 0.0, 1.0)))
+    >>> values = jnp.array([[1, 0, 1], [1, 1, 1]])
+    >>> draw = lambda key: draw_abilities(model, items, nodes, values, key)
+    >>> draws = jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), 4000))
+    >>> draws.shape, draws.mean(axis=0).round(1).tolist()
+    ((4000, 2), [0.3, 0.9])
+    """
+    check_keywords("draw_abilities", options, LengthOptions)
+    data, _ = _data_at(model, items, nodes, values, observed, options)
+    log_weights = _log_weights(nodes, log_weights)
+    return nodes[draw_places(model, items, nodes, log_weights, data, as_key(key))]
+
+
+class AbilityCounts(NamedTuple):
+    """Counts at nodes, as `expected_counts` has them, of abilities that are given.
+
+    Attributes:
+        base: Exposure at each node, of each item.
+        statistics: Sums of each statistic s_k of the family, k >= 1.
+        nodes: Number of subjects at each node.
+    """
+
+    base: Float[Array, "nodes items"]
+    statistics: tuple[Float[Array, "nodes items"], ...]
+    nodes: Float[Array, " nodes"]
+
+
+@full_precision
+def ability_counts(
+    model: Model,
+    theta: Float[Array, " subjects"],
+    nodes: Float[Array, " nodes"],
+    values: Num[Array, "subjects items"],
+    observed: Bool[Array, "subjects items"] | None = None,
+    **options: Unpack[ResponseOptions],
+) -> AbilityCounts:
+    """The complete-data statistics: responses counted at the node of each ability.
+
+    With u_iq = 1 where theta_i is node q, else 0, sum_i w_i u_iq s_k(y_ij) of each
+    statistic of the family and sum_i w_i u_iq m_ij of the base term. An ability between
+    nodes is shared among the three nearest ones by Lagrange's weights, which keep its
+    mean and variance. Averages of these counts over draws of abilities estimate
+    `expected_counts`; all fields are floats, so that `jax.tree.map` averages them.
+
+    Args:
+        model: A model with one ability; see the module for this and the others.
+        theta: Abilities, drawn by `draw_abilities` or by a sampler of your own.
+        nodes: Equally spaced abilities.
+        values: Responses.
+        observed: Mask of the observed cells.
+        **options: Those of `ResponseOptions`. Weights of items do not enter counts:
+            `item_step` takes them.
+
+    Returns:
+        Counts for `item_step`.
+
+    Raises:
+        ValueError: If the model has several abilities.
+
+    >>> from irtjax.models.catalogue import two_parameter
+    >>> nodes, values = jnp.array([-1.0, 0.0, 1.0]), jnp.array([[1, 0], [1, 1]])
+    >>> at = lambda theta: ability_counts(two_parameter(), theta, nodes, values)
+    >>> jax.jit(at)(jnp.array([0.0, 1.0])).statistics[0].tolist()
+    [[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]]
+    >>> at(jnp.array([0.0, 0.5])).nodes.tolist()  # Mean .5, variance 0.
+    [-0.125, 1.75, 0.375]
+    """
+    check_keywords("ability_counts", options, ResponseOptions)
+    check_one_ability(model, "ability_counts")
+    _check_abilities(model, theta)
+    items = (jnp.zeros(jnp.shape(values)[1]),)
+    data = _data(items, theta, values, observed, options)
+    share = node_weights(theta[:, None], nodes)
+    statistics, _, base = data.column_products(share, model.family.statistics)
+    return AbilityCounts(
+        base.T,
+        tuple(sums.T for sums in statistics),
+        jnp.sum(weigh_rows(share, data.subject_weight), axis=0),
+    )
+
+
+@full_precision
+def item_step(
+    model: Model,
+    items: Items,
+    nodes: Float[Array, "nodes *dims"],
+    totals: counts.Counts | AbilityCounts,
+    *,
+    num_newton: int = 1,
+    item_weight: Float[Array, " items"] | None = None,
+) -> Items:
+    """The M-step: items after safeguarded Newton steps on the counts at nodes.
+
+    Raises, for each item, sum_q sum_k R_kqj g_k(node_q, item_j), where R_k are the
+    counts of statistic k and g_k is its factor in the log-likelihood, plus the log
+    prior of the item as in `item_prior`. No step lowers it. The abilities' population
+    is that of the nodes and their weights, and is not estimated. Repeated after
+    `expected_counts` this is EM without acceleration, and after averages of
+    `ability_counts` it is SAEM.
+
+    Args:
+        model: The model; see the module for this and the others.
+        items: Item records to begin with.
+        nodes: Abilities at which responses were counted.
+        totals: Result of `expected_counts`, or (averages of) `ability_counts`.
+        num_newton: Number of Newton steps. Static under jit.
+        item_weight: Number of copies of each item, for common parameters and priors.
+
+    Returns:
+        Item records.
+
+    >>> from irtjax.models.catalogue import two_parameter
+    >>> model, nodes = two_parameter(), jnp.linspace(-6, 6, 61)
+    >>> first = model.family.Items(*(jnp.full(3, x) for x in (1.0, 0.0, 0.0, 1.0)))
+    >>> values = jnp.array([[1, 0, 1], [1, 1, 1], [0, 0, 1], [1, 0, 0]])
+    >>> def em_step(items, _):
+    ...     totals = expected_counts(model, items, nodes, values)
+    ...     return item_step(model, items, nodes, totals), totals.log_marginal.sum()
+    >>> items, log_lik = jax.lax.scan(em_step, first, length=20)
+    >>> log_lik[jnp.array([0, 1, 19])].round(2).tolist()
+    [-8.47, -6.72, -6.69]
+    """
+    _check_abilities(model, nodes, "nodes")
+    coordinates = model.unconstrain(items)
+    _check_shapes(coordinates.shape[:1], item_weight=item_weight)
+    frame = jnp.zeros(2, coordinates.dtype)
+    frame = model.prior_frame(coordinates, frame, 30, item_weight)
+    update = improve_items(
+        model,
+        coordinates,
+        model.family.free_columns(coordinates.shape[0]),
+        nodes,
+        totals,
+        frame,
+        num_newton,
+        item_weight,
+    )
+    return model.constrain(update.coordinates)
 
 
 @full_precision
@@ -574,6 +747,26 @@ def _data(items, theta, values, observed, options) -> Responses:
         subject_weight=subject_weight,
         item_weight=item_weight,
     )
+
+
+def _data_at(
+    model, items, nodes, values, observed, options
+) -> tuple[Responses, Array | float]:
+    """The record with the evidence of lengths about ability, and their constant."""
+    _check_abilities(model, nodes, "nodes")
+    data = _with_lengths(model, _data(items, None, values, observed, options), options)
+    lengths = options.get("lengths")
+    if model.lengths is None or lengths is None:
+        return data, 0.0
+    summary = model.lengths.summary(lengths, data)
+    evidence, constant = model.lengths.evidence(lengths, summary)
+    return dataclasses.replace(data, evidence=evidence), constant
+
+
+def _log_weights(nodes: Array, log_weights: Array | None) -> Array:
+    """Log weights of nodes, of N(0, 1) where there are none."""
+    _check_shapes(nodes.shape[:1], log_weights=log_weights)
+    return normal_log_weights(nodes) if log_weights is None else log_weights
 
 
 def _with_lengths(model, data, options) -> Responses:

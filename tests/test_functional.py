@@ -271,6 +271,108 @@ def test_expected_counts_are_sums_of_posteriors(name):
     np.testing.assert_allclose(found.variance, variance, rtol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["2pl", "graded"])
+def test_counts_of_drawn_abilities_have_the_expected_counts_as_their_mean(name):
+    """Means of 4,000 draws are within five of their standard errors."""
+    model, items, _, values, observed = case(name)
+    nodes, num_draws = jnp.asarray(equal_nodes(-5.0, 5.0, 21)), 4000
+    weight = jnp.asarray(np.random.default_rng(2).random(N))
+    keys = jax.random.split(jax.random.key(4), num_draws)
+
+    @jax.jit
+    def sample(keys):
+        draw = lambda key: fn.draw_abilities(model, items, nodes, values, key, observed)
+        theta = jax.vmap(draw)(keys)
+        count = lambda theta: fn.ability_counts(
+            model, theta, nodes, values, observed, subject_weight=weight
+        )
+        return theta, jax.vmap(count)(theta)
+
+    theta, counts = sample(keys)
+    assert np.isin(theta, nodes).all()
+    expected = compiled(fn.expected_counts, subject_weight=weight)(
+        model, items, nodes, values, observed
+    )
+    error = np.sqrt(expected.variance / num_draws)
+    assert (np.abs(theta.mean(axis=0) - expected.mean) < 5 * error).all()
+    fields = counts._fields
+    for drawn, exact in zip(
+        jax.tree.leaves([getattr(counts, field) for field in fields]),
+        jax.tree.leaves([getattr(expected, field) for field in fields]),
+        strict=True,
+    ):
+        # The rule of three for what is drawn never or once: 1e-2 of a subject.
+        error = drawn.std(axis=0) / num_draws**0.5
+        assert (np.abs(drawn.mean(axis=0) - exact) < 5 * error + 1e-2).all()
+
+
+def test_counts_of_abilities_are_plain_sums():
+    model, _, _, values, observed = case("graded")
+    rng = np.random.default_rng(7)
+    nodes, places = np.linspace(-2, 2, 9), rng.integers(0, 9, N)
+    weight, at = rng.random(N), np.eye(9)[places]
+    counts = fn.ability_counts(
+        model,
+        jnp.asarray(nodes[places]),
+        jnp.asarray(nodes),
+        values,
+        observed,
+        subject_weight=jnp.asarray(weight),
+    )
+    seen = np.asarray(observed) * weight[:, None]
+    np.testing.assert_allclose(counts.base, at.T @ seen, atol=1e-12)
+    np.testing.assert_allclose(counts.nodes, at.T @ weight, atol=1e-12)
+    for k, sums in enumerate(counts.statistics):
+        statistic = np.asarray(model.family.statistics(values)[k])
+        np.testing.assert_allclose(sums, at.T @ (statistic * seen), atol=1e-12)
+    # Between nodes the mean and the variance of the abilities stay.
+    theta = rng.uniform(-1.8, 1.8, N)
+    counts = fn.ability_counts(model, jnp.asarray(theta), jnp.asarray(nodes), values)
+    assert float(counts.nodes @ nodes) == pytest.approx(theta.sum(), abs=1e-12)
+    assert float(counts.nodes @ nodes**2) == pytest.approx(theta @ theta, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["2pl", *[pytest.param(n, marks=pytest.mark.slow) for n in ("4pl", "graded")]],
+)
+def test_repeated_item_steps_reach_the_estimates_of_em(name):
+    model, *_ = case(name)
+    rng, num_subjects = np.random.default_rng(11), 500
+    keys = jax.random.split(jax.random.key(11), 2)
+    items = simulate_items(model, 8, keys[0], dtype=float, discrimination=(1.0, 1.6))
+    theta = jnp.asarray(rng.normal(size=num_subjects))
+    values = fn.simulate(model, items, theta, keys[1])
+    nodes = jnp.asarray(equal_nodes(-6.0, 6.0, 61))
+    weight = jnp.asarray(rng.integers(0, 3, num_subjects), float)
+    data = Responses(values, subject_weight=weight)
+    start = start_values(model, data)
+
+    @jax.jit
+    def by_steps(first):
+        def step(items, _):
+            counts = fn.expected_counts(
+                model, items, nodes, values, subject_weight=weight
+            )
+            new = fn.item_step(model, items, nodes, counts)
+            prior = fn.item_prior(model, items).log_density
+            return new, weight @ counts.log_marginal + prior
+
+        return jax.lax.scan(step, first, length=400)
+
+    estimates, objective = by_steps(start.items)
+    assert np.diff(objective).min() > -1e-9
+    fit = eqx.filter_jit(run)(
+        Problem.create(model, data), irtjax.EM(nodes, tolerance=1e-5), start
+    )
+    assert int(fit.status) == Status.CONVERGED
+    # 1e-4 nats below a maximum are sqrt(2e-4) = .014 standard errors away from it.
+    assert float(objective[-1]) == pytest.approx(float(fit.objective), abs=1e-4)
+    if name == "2pl":
+        for ours, theirs in zip(estimates, fit.parameters.items, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=0.01)
+
+
 @jax.jit
 def exact_with_slopes(model, items, theta, s, values, observed, keys):
     def exact(items, theta):
@@ -647,6 +749,13 @@ def test_what_cannot_be_computed_is_refused():
         fn.simulate(model, items, theta, jax.random.key(0), observed[:, :2])
     with pytest.raises(ValueError, match="log_weights has shape"):
         fn.expected_counts(model, items, theta, values, log_weights=jnp.zeros(2))
+    with pytest.raises(ValueError, match="theta has shape"):
+        fn.ability_counts(model, theta[:, None], theta, values)
+    with pytest.raises(ValueError, match="subject_weight has shape"):
+        fn.ability_counts(model, theta, theta, values, subject_weight=jnp.ones(J))
+    with pytest.raises(ValueError, match="item_weight has shape"):
+        counts = fn.ability_counts(model, theta, jnp.linspace(-2, 2, 5), values)
+        fn.item_step(model, items, jnp.linspace(-2, 2, 5), counts, item_weight=theta)
     with pytest.raises(ValueError, match="histogram"):
         weights = jnp.zeros(5)
         population = Population(jnp.zeros(()), jnp.ones(()), weights)

@@ -185,6 +185,8 @@ def one_case():
     return model, items, jnp.asarray(RNG.normal(size=SUBJECTS))
 
 
+#: Functions whose results jump.
+DRAWN = ("simulate", "draw_abilities")
 CASES = {1: one_case, 3: factor_case}
 GRIDS = {1: NODES, 3: jnp.stack(jnp.meshgrid(*[NODES[::2]] * 3), -1).reshape(-1, 3)}
 
@@ -208,6 +210,17 @@ def functions(abilities: int):
         found = fn.item_prior(model, moved, item_weight=weight[:ITEMS])
         return found.log_density
 
+    def step(theta, weight):
+        moved = items._replace(intercept=items.intercept + jnp.mean(theta))
+        totals = fn.expected_counts(model, moved, grid, RIGHT, subject_weight=weight)
+        new = fn.item_step(model, moved, grid, totals)
+        return jnp.sum(new.intercept) + jnp.sum(new.discrimination**2)
+
+    def drawn(theta, weight):
+        moved = items._replace(intercept=items.intercept + jnp.mean(theta))
+        draws = fn.draw_abilities(model, moved, grid, RIGHT, jax.random.key(0))
+        return jnp.sum(draws.T * weight)
+
     def surrogate(theta, weight):
         anchor, given = (items, theta + 1), {"subject_weight": weight}
         return fn.mm_surrogate(model, items, theta, anchor, RIGHT, **given)
@@ -226,6 +239,8 @@ def functions(abilities: int):
         "fisher_information": information,
         "expected_counts": counts,
         "item_prior": prior,
+        "item_step": step,
+        "draw_abilities": drawn,
         "mm_surrogate": surrogate,
         "simulate": simulated,
     }
@@ -246,7 +261,7 @@ def test_pure_functions_under_jit_vmap_and_grad(abilities):
     step, both = 1e-5, jax.jit(every)
     up, down = (both(theta + s * way, WEIGHTS[1]) for s in (step, -step))
     by_hand = (up - down) / (2 * step)
-    smooth = [k for k, name in enumerate(named) if name != "simulate"]
+    smooth = [k for k, name in enumerate(named) if name not in DRAWN]
     along = slope @ way.ravel()
     np.testing.assert_allclose(
         along[np.array(smooth)], by_hand[np.array(smooth)], rtol=1e-5, atol=1e-5
@@ -292,6 +307,21 @@ def test_expected_counts_of_three_abilities_are_plain_sums():
     np.testing.assert_allclose(found.mean, mean, atol=1e-10)
     square = mean[:, :, None] * mean[:, None]
     np.testing.assert_allclose(found.variance, second - square, atol=1e-10)
+
+
+def test_abilities_of_three_dimensions_are_drawn_from_their_posteriors():
+    """Means of 2,000 draws are within five of their standard errors."""
+    model, items, _ = factor_case()
+    grid, num_draws = GRIDS[3], 2000
+    draw = lambda key: fn.draw_abilities(model, items, grid, RIGHT, key)
+    keys = jax.random.split(jax.random.key(5), num_draws)
+    draws = jax.jit(jax.vmap(draw))(keys)
+    exact = fn.expected_counts(model, items, grid, RIGHT)
+    variance = np.diagonal(np.asarray(exact.variance), axis1=1, axis2=2)
+    error = np.sqrt(variance / num_draws)
+    assert (np.abs(draws.mean(axis=0) - exact.mean) < 5 * error).all()
+    with pytest.raises(ValueError, match="ability_counts needs one ability"):
+        fn.ability_counts(model, draws[0], grid, RIGHT)
 
 
 def test_abilities_of_another_number_are_refused():

@@ -6,20 +6,33 @@ independent. Derivatives of their objectives are sums over nodes.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from irtjax.likelihood.counts import Counts
 from irtjax.models.model import Model
 from irtjax.models.predictor import AbilityProducts
 from irtjax.numerics.kernels import positive_definite_solve
 
 #: Longest move of a coordinate in one Newton step.
 LONGEST_STEP = 2.0
+
+
+class NodeCounts(Protocol):
+    """Counts of responses at nodes, as far as items depend on them; see `Counts`."""
+
+    @property
+    def base(self) -> Array:
+        """Exposure, `[nodes, items]` or `[nodes, 1]`."""
+        ...
+
+    @property
+    def statistics(self) -> tuple[Array, ...]:
+        """Sums of each statistic, `[nodes, items]`."""
+        ...
 
 
 class ItemDerivatives(NamedTuple):
@@ -30,7 +43,7 @@ class ItemDerivatives(NamedTuple):
     curvature: Float[Array, "items columns columns"]
 
 
-def _over_cells(function, coordinates, nodes, counts: Counts):
+def _over_cells(function, coordinates, nodes, counts: NodeCounts):
     """A scalar function of (row of coordinates, node, counts) on the whole table."""
     base = jnp.broadcast_to(counts.base, counts.statistics[0].shape)
     over_items = jax.vmap(function, in_axes=(0, None, 0))
@@ -49,7 +62,7 @@ def _cell_objective(model: Model):
 
 
 def expected_value(
-    model: Model, coordinates: Array, nodes: Array, counts: Counts, frame: Array
+    model: Model, coordinates: Array, nodes: Array, counts: NodeCounts, frame: Array
 ) -> Float[Array, " items"]:
     """Expected complete-data log-likelihood plus log prior of each item."""
     cells = _over_cells(_cell_objective(model), coordinates, nodes, counts)
@@ -58,7 +71,7 @@ def expected_value(
 
 
 def expected_derivatives(
-    model: Model, coordinates: Array, nodes: Array, counts: Counts, frame: Array
+    model: Model, coordinates: Array, nodes: Array, counts: NodeCounts, frame: Array
 ) -> ItemDerivatives:
     """Value, gradient and curvature of each item's expected objective.
 
@@ -143,7 +156,7 @@ def improve_items(
     coordinates: Float[Array, "items columns"],
     free: Array,
     nodes: Array,
-    counts: Counts,
+    counts: NodeCounts,
     frame: Float[Array, "2"],
     num_newton: int,
     item_weight: Float[Array, " items"] | None = None,

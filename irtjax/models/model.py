@@ -153,9 +153,14 @@ class Model(eqx.Module):
         return moved
 
     def log_prior_in(self, row: Array, frame: Float[Array, "2"]) -> Array:
-        """Log prior of one item's coordinates, in a frame; see `prior_frame`."""
+        """Log prior of one item's coordinates, in a frame; see `prior_frame`.
+
+        Several abilities have no frame: the population fixes their location and scale.
+        """
         if not self.priors:
             return jnp.zeros((), row.dtype)
+        if self.family.dims:
+            return self.log_prior(self.family.constrain(row))
         shift, log_scale = frame
         scale = jnp.exp(log_scale) if self.family.has_slope else jnp.ones_like(shift)
         return self.log_prior(self.family.constrain(self.fold_row(row, shift, scale)))
@@ -187,7 +192,7 @@ class Model(eqx.Module):
         chosen to suit them, by Newton steps on sum_j log p(fold(x_j, shift, scale)).
         `first` is where these start; `item_weight` weighs each item's prior.
         """
-        if not self.priors:
+        if not self.priors or self.family.dims:
             return first
         movable = jnp.asarray([1.0, float(self.family.has_slope)], first.dtype)
         num_items = coordinates.shape[0]

@@ -13,11 +13,20 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtr, ndtri
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray
 from irtjax.data.responses import Responses
+from irtjax.likelihood.counts import block_log_likelihood
 from irtjax.models.families.logistic import LogisticItems
+from irtjax.models.family import Items
+from irtjax.models.model import Model
+from irtjax.numerics.kernels import (
+    block_size_for,
+    put_block,
+    scan_subject_blocks,
+    take_block,
+)
 
 
 def draw_on_nodes(
@@ -34,6 +43,34 @@ def draw_on_nodes(
         below, uniforms * below[:, -1:]
     )
     return jnp.minimum(index, posterior.shape[1] - 1)
+
+
+def draw_places(
+    model: Model,
+    items: Items,
+    nodes: Float[Array, "nodes *dims"],
+    log_weights: Float[Array, " nodes"],
+    data: Responses,
+    key: KeyArray,
+) -> Int[Array, " subjects"]:
+    """The node of one draw from each subject's posterior, block by block."""
+    tables, dtype = model.family.table(items, nodes), log_weights.dtype
+    num_subjects = data.num_subjects
+    uniforms = jax.random.uniform(key, (num_subjects, 1), dtype)
+    width = max(data.num_items, nodes.shape[0])
+    size = block_size_for(num_subjects, width, dtype.itemsize)
+
+    def body(places: Array, start: Array, is_new: Array) -> Array:
+        """Puts the draws of a block of subjects."""
+        del is_new
+        log_lik, _, _ = block_log_likelihood(model, tables, nodes, data, start, size)
+        posterior = jax.nn.softmax(log_lik + log_weights, axis=1)
+        uniform = take_block(uniforms, start, size)
+        assert uniform is not None
+        return put_block(places, draw_on_nodes(posterior, uniform)[:, 0], start)
+
+    init = jnp.zeros(num_subjects, jnp.int32)
+    return scan_subject_blocks(body, init, num_subjects, size)
 
 
 def node_weights(
