@@ -39,12 +39,16 @@ from irtjax.fitting.resolve import (
     weighted_priors,
     with_codes,
 )
-from irtjax.fitting.specification import AbstractSpecification, Task, takes_cells
+from irtjax.fitting.specification import (
+    AbstractSpecification,
+    Task,
+    data_of,
+    takes_cells,
+)
 from irtjax.likelihood.cubature import AFFORDABLE_NODES, MOST_DIMS, count_points
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import HELD_OUT, factor_model
 from irtjax.models.factors import FACTOR, Factor
-from irtjax.models.families.bounded import arrays_of
 from irtjax.models.model import Model
 from irtjax.models.priors import Normal
 
@@ -106,6 +110,54 @@ def _too_many_for_em(table, plan: Factor) -> str:
     if not expects_grid(Problem.create(model, data), start):
         return "posteriors are expected to be too narrow for the grid of em"
     return ""
+
+
+def _check_settings(
+    plan: Factor, table: ResponseTable, model: Model, options: Mapping[str, Any]
+) -> None:
+    """Refuses settings that factor models do not have, and too many factors."""
+    most = min(table.num_subjects, table.num_items) - 1
+    if plan.count > most:
+        raise ValueError(
+            f"{plan.count} factors of {table.num_subjects} subjects and"
+            f" {table.num_items} items: give at most {most}"
+        )
+    errors = options.get("standard_errors", "none")
+    if model.family.dims and errors not in ("observed", "none"):
+        raise ValueError(
+            f"standard_errors {errors!r} is not for several abilities: use 'observed'"
+            " or 'none'"
+        )
+    if options.get("anchor") is not None:
+        raise ValueError("a factor model takes no anchors: leave anchor out")
+    if not model.priors:
+        raise ValueError(
+            "a factor model needs priors, without which its joint estimates have no"
+            " finite value: leave priors out, or give a penalty above 0"
+        )
+
+
+def _notes_of_unmeasured(table: ResponseTable, mask: np.ndarray | None) -> list[str]:
+    """A note of the items that measure no factor."""
+    if mask is None or mask.any(axis=1).all():
+        return []
+    items = table.items[~mask.any(axis=1)].tolist()
+    verb = "measures" if len(items) == 1 else "measure"
+    subject = counted(len(items), "item")
+    return [f"{subject} {verb} no factor by loadings: {listing(items, 3)}"]
+
+
+def _start_of(problem: Problem, mask: np.ndarray | None, how: str, dtype: Any) -> Start:
+    """Start values, with slopes of 0 where the mask has no loading."""
+    model, data = problem.model, problem.data
+    if model.family.dims:
+        return start_values(model, data, how=how, dtype=dtype, loadings=mask)
+    start = start_values(model, data, how=how, dtype=dtype)
+    if mask is None:
+        return start
+    # One factor, which some items do not measure.
+    slope = jnp.where(mask[:, 0], start.items.discrimination, 0)
+    return start._replace(items=start.items._replace(discrimination=slope))
 
 
 def _check_variation(table: ResponseTable, count: int) -> None:
@@ -200,82 +252,45 @@ class FactorAnalysis(AbstractSpecification):
             model = made.adapted(model)
         model = weighted_priors(model, made)
         check_data(table, model, level)
-        most = min(table.num_subjects, table.num_items) - 1
-        if plan.count > most:
-            raise ValueError(
-                f"{plan.count} factors of {table.num_subjects} subjects and"
-                f" {table.num_items} items: give at most {most}"
-            )
-        kind = parts.options.get("standard_errors", "none")
-        if model.family.dims and kind not in ("observed", "none"):
-            raise ValueError(
-                f"standard_errors {kind!r} is not for several abilities: use 'observed'"
-                " or 'none'"
-            )
-        if parts.options.get("anchor") is not None:
-            raise ValueError("a factor model takes no anchors: leave anchor out")
-        if not model.priors:
-            raise ValueError(
-                "a factor model needs priors, without which its joint estimates have no"
-                " finite value: leave priors out, or give a penalty above 0"
-            )
+        _check_settings(plan, table, model, parts.options)
         mask, target = plan.mask(table), plan.target_of(table)
         if model.family.dims and made.marginal and plan.priors == "weak":
             each = table.num_items / plan.count
             each = each if mask is None else mask.sum(axis=0).max()
             model = with_wide_slopes(model, table.num_subjects, each)
-        responses: Any
-        few = takes_cells(table, model, made, parts.options)
-        if few:
-            responses, warnings, scaling = table.sparse_responses(), (), {}
-        else:
+        by_cell = takes_cells(table, model, made, parts.options)
+        if not by_cell:
             _check_variation(table, plan.count)
-            table, responses, warnings, scaling = arrays_of(
-                table, model, parts.data, floating
-            )
-        beyond = plan.beyond(table.num_items, mask)
-        warnings = (*warnings, beyond) if beyond else warnings
-        if mask is not None and not mask.any(axis=1).all():
-            unmeasured = table.items[~mask.any(axis=1)].tolist()
-            noun = counted(len(unmeasured), "item")
-            note = (
-                f"{noun} measure{'s' * (len(unmeasured) == 1)} no factor by loadings:"
-            )
-            note = f"{note} {listing(unmeasured, 3)}"
-            table = table.replace(notes=(*table.notes, note))
-        problem = Problem.create(model, responses)
+        data = data_of(table, model, parts.data, floating, by_cell=by_cell)
+        problem = Problem.create(model, data.responses)
         if mask is not None:
             slopes = jnp.asarray(mask).reshape(table.num_items, -1)
             free = problem.free.at[:, : slopes.shape[1]].set(slopes)
             problem = dataclasses.replace(problem, free=free)
         check_suits(made, problem)
         start = parts.options.get("start", "proportions")
-        if isinstance(start, Start):
-            first = start
-        else:
-            several = {"loadings": mask} if model.family.dims else {}
-            options = {"how": start, "dtype": floating, **several}
-            first = start_values(model, responses, **options)
-            if mask is not None and not several:
-                # One factor, which some items do not measure.
-                slope = jnp.where(mask[:, 0], first.items.discrimination, 0)
-                items = first.items._replace(discrimination=slope)
-                first = first._replace(items=items)
+        errors = parts.options.get("standard_errors", "none")
         record = {
             "model": model.name,
             "priors": {name: repr(prior) for name, prior in model.priors.items()},
             "positive": plan.positive,
             **plan.record(),
             "start": start if isinstance(start, str) else "given",
-            "standard_errors": kind,
+            "standard_errors": errors,
             "item_uncertainty": parts.options.get("item_uncertainty", True),
-            **({"storage": "cells"} if few else {}),
-            **scaling,
+            **data.record,
         }
-        if few and kind != "none" and not model.family.dims:
-            table = table.replace(notes=(*table.notes, APPROXIMATE))
+        if not isinstance(start, Start):
+            start = _start_of(problem, mask, start, floating)
+        beyond = plan.beyond(table.num_items, mask)
+        warnings = (*data.warnings, beyond) if beyond else data.warnings
+        table, notes = data.table, _notes_of_unmeasured(table, mask)
+        if by_cell and errors != "none" and not model.family.dims:
+            notes.append(APPROXIMATE)
+        if notes:
+            table = table.replace(notes=(*table.notes, *notes))
         return Task(
-            made, table, problem, first, plan.names(), warnings, record, target=target
+            made, table, problem, start, plan.names(), warnings, record, target=target
         )
 
     def finish(self, estimates: Estimates, task: Task) -> Estimates:

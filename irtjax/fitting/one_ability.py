@@ -13,6 +13,7 @@ import numpy as np
 
 from irtjax.calibration.parts.lengths import without_zero_lengths
 from irtjax.data.responses import Responses
+from irtjax.data.table import ResponseTable
 from irtjax.estimators.acceptance import check_suits
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.start import start_values
@@ -34,15 +35,16 @@ from irtjax.fitting.settings import MODEL
 from irtjax.fitting.skipped import warning_of_missing
 from irtjax.fitting.specification import (
     AbstractSpecification,
+    Parts,
     Task,
     check_common,
     check_used,
+    data_of,
     takes_cells,
 )
 from irtjax.inference import check_kind
 from irtjax.likelihood.padding import cut_start
 from irtjax.likelihood.problem import Problem, Start
-from irtjax.models.families.bounded import arrays_of
 from irtjax.models.model import Model
 from irtjax.numerics.programs import stored_jit
 
@@ -72,96 +74,75 @@ class OneAbility(AbstractSpecification):
 
     def task(self, table, method, parts, level, floating) -> Task:
         """The task, with start values and anchors."""
-        data, options = parts.data, parts.options
-        chosen = make_model(self.model, table, bounds=data["bounds"], **parts.model)
-        made = make_method(method, parts.fields, chosen, table.num_subjects)
-        if isinstance(self.model, str) and parts.model["priors"] == "weak":
-            chosen = made.adapted(chosen)
-        stated = isinstance(parts.model["priors"], Mapping) and chosen.priors
-        if stated and not made.priors_of(chosen):
+        settings, options = parts.data, parts.options
+        model, made = self._model_and_method(table, method, parts)
+        check_data(table, model, level)
+        model, exists = with_categories(model, table)
+        check_used(model, parts)
+        check_common(model, options.get("anchor"))
+        if model.has_lengths:
+            table = without_zero_lengths(table, settings["zero_lengths"])
+        by_cell = takes_cells(table, model, made, options)
+        order = None if by_cell else made.subject_order(table)
+        ordered = table if order is None else table.select(subjects=order)
+        offset = settings["length_offset"] if model.has_lengths else None
+        if offset is not None:
+            length_checks.refuse_constant(ordered)
+        data = data_of(
+            ordered, model, settings, floating, by_cell=by_cell, offset=offset
+        )
+        anchor, anchored = options.get("anchor"), None
+        if anchor is not None:
+            anchored = read_anchor(anchor)
+            refuse_other_anchors(anchor, anchored, table.item_contents)
+        # Before start values, whose program takes a second to compile.
+        problem = Problem.create(model, data.responses)
+        problem = dataclasses.replace(problem, anchored=anchored is not None)
+        check_suits(made, problem)
+        made.check_anchors(problem)
+        how = options.get("start", "proportions")
+        if order is not None and not isinstance(how, str):
+            # Its abilities are in the order of the table that was given.
+            how = how._replace(theta=None)
+        start = _start_of(made, problem, how, floating)
+        model = _with_lacking(model, anchored)
+        problem = dataclasses.replace(problem, model=model)
+        problem, start = _restricted(problem, start, data.table.items, anchored, exists)
+        kind = options.get("standard_errors", "none")
+        if kind != "none":
+            check_kind(problem, kind)
+        notes = []
+        if exists is not None:
+            notes.append(categories_note(table, model, exists))
+        if by_cell and kind != "none":
+            notes.append(APPROXIMATE)
+        num_anchored = len(set(anchored or ()) & set(table.items.tolist()))
+        record = {
+            **_record_of(model, made, parts, num_anchored),
+            **({} if offset is None else _of_lengths(settings)),
+            **data.record,
+        }
+        ordered = data.table
+        if notes:
+            ordered = ordered.replace(notes=(*ordered.notes, *notes))
+        warnings = (*data.warnings, *_warnings_of_missing(table, model, made))
+        places = None if order is None else np.argsort(order)
+        return Task(made, ordered, problem, start, None, warnings, record, places)
+
+    def _model_and_method(self, table, method, parts) -> tuple[Model, Any]:
+        """The model, with priors that the method weighs, and the method."""
+        priors, bounds = parts.model["priors"], parts.data["bounds"]
+        model = make_model(self.model, table, bounds=bounds, **parts.model)
+        made = make_method(method, parts.fields, model, table.num_subjects)
+        if isinstance(self.model, str) and priors == "weak":
+            model = made.adapted(model)
+        stated = isinstance(priors, Mapping) and model.priors
+        if stated and not made.priors_of(model):
             raise ValueError(
                 f"priors has no effect by method {made.name!r}, which uses none: leave"
                 " it out, or use method='em'"
             )
-        chosen = weighted_priors(chosen, made)
-        check_data(table, chosen, level)
-        chosen, exists = with_categories(chosen, table)
-        check_used(chosen, parts)
-        check_common(chosen, options.get("anchor"))
-        if chosen.has_lengths:
-            table = without_zero_lengths(table, data["zero_lengths"])
-        ordered, places = table, None
-        few = takes_cells(table, chosen, made, options)
-        order = None if few else made.subject_order(table)
-        if order is not None:
-            ordered, places = table.select(subjects=order), np.argsort(order)
-        offset = data["length_offset"] if chosen.has_lengths else None
-        if offset is not None:
-            length_checks.refuse_constant(ordered)
-        responses: Any
-        if few:
-            responses, warnings, scaling = table.sparse_responses(), (), {}
-        else:
-            ordered, responses, warnings, scaling = arrays_of(
-                ordered, chosen, data, floating, offset=offset
-            )
-        anchor, start = options.get("anchor"), options.get("start", "proportions")
-        anchored = None if anchor is None else read_anchor(anchor)
-        if anchored is not None:
-            refuse_other_anchors(anchor, anchored, table.item_contents)
-        # Before start values, whose program takes a second to compile.
-        plain = Problem.create(chosen, responses)
-        plain = dataclasses.replace(plain, anchored=anchored is not None)
-        check_suits(made, plain)
-        made.check_anchors(plain)
-        if isinstance(start, str):
-            padded = plain
-            if start == "proportions":
-                padded = made.padded(plain, floating)
-            first = _start_jit(padded.model, padded.data, how=start, dtype=floating)
-            first = cut_start(first, responses)
-        else:
-            # Abilities of a start are in the order of the table that was given.
-            first = start if places is None else start._replace(theta=None)
-        first = _floating(first, floating)
-        free = None
-        chosen = _with_lacking(chosen, anchored)
-        if exists is not None:
-            family: Any = chosen.family
-            closed, free = family.close(first.items, exists)
-            first = first._replace(items=closed)
-        problem, first = _anchored(chosen, responses, first, ordered.items, anchored)
-        if free is not None:
-            freed = problem.free & jnp.asarray(free)
-            problem = eqx.tree_at(lambda x: x.free, problem, freed)
-        kind = options.get("standard_errors", "none")
-        if kind != "none":
-            check_kind(problem, kind)
-        priors = made.priors_of(chosen)
-        record = {
-            "model": chosen.name,
-            "priors": {name: repr(prior) for name, prior in priors.items()},
-            "positive": parts.model["positive"],
-            "anchored_items": len(set(anchored or ()) & set(table.items.tolist())),
-            "start": start if isinstance(start, str) else "given",
-            "population": made.record().get("population", "normal"),
-            "standard_errors": kind,
-            "item_uncertainty": options.get("item_uncertainty", True),
-            # It depends on the memory that was free, too.
-            **({"storage": "cells"} if few else {}),
-            **({} if offset is None else _of_lengths(data)),
-            **scaling,
-        }
-        if exists is not None:
-            note = categories_note(table, chosen, exists)
-            ordered = ordered.replace(notes=(*ordered.notes, note))
-        if few and kind != "none":
-            ordered = ordered.replace(notes=(*ordered.notes, APPROXIMATE))
-        if made.marginal and (skipped := warning_of_missing(table)):
-            integrated = chosen.family.integrable and chosen.family.has_slope
-            cure = ", or use method='laplace'" * (integrated and not chosen.has_lengths)
-            warnings = (*warnings, skipped + cure)
-        return Task(made, ordered, problem, first, None, warnings, record, places)
+        return weighted_priors(model, made), made
 
     def finish(self, estimates: Estimates, task: Task) -> Estimates:
         """The estimates, with what the correlation of lengths depends on."""
@@ -171,6 +152,63 @@ class OneAbility(AbstractSpecification):
         return dataclasses.replace(
             estimates, warnings=(*estimates.warnings, *sentences)
         )
+
+
+def _record_of(
+    model: Model, method: Any, parts: Parts, num_anchored: int
+) -> dict[str, Any]:
+    """Settings of the model and the method, for the record of a fit."""
+    start = parts.options.get("start", "proportions")
+    priors = method.priors_of(model)
+    return {
+        "model": model.name,
+        "priors": {name: repr(prior) for name, prior in priors.items()},
+        "positive": parts.model["positive"],
+        "anchored_items": num_anchored,
+        "start": start if isinstance(start, str) else "given",
+        "population": method.record().get("population", "normal"),
+        "standard_errors": parts.options.get("standard_errors", "none"),
+        "item_uncertainty": parts.options.get("item_uncertainty", True),
+    }
+
+
+def _warnings_of_missing(table: ResponseTable, model: Model, method: Any) -> list[str]:
+    """A warning where missing responses depend on ability, with its cure."""
+    skipped = warning_of_missing(table) if method.marginal else None
+    if not skipped:
+        return []
+    family = model.family
+    integrated = family.integrable and family.has_slope and not model.has_lengths
+    return [skipped + ", or use method='laplace'" * integrated]
+
+
+def _start_of(method: Any, problem: Problem, how: Start | str, dtype: Any) -> Start:
+    """Start values, or those that are given, in a dtype."""
+    if not isinstance(how, str):
+        return _floating(how, dtype)
+    padded = method.padded(problem, dtype) if how == "proportions" else problem
+    start = _start_jit(padded.model, padded.data, how=how, dtype=dtype)
+    return _floating(cut_start(start, problem.data), dtype)
+
+
+def _restricted(
+    problem: Problem,
+    start: Start,
+    items: np.ndarray,
+    anchored: dict[str, dict[str, Fixed]] | None,
+    exists: np.ndarray | None,
+) -> tuple[Problem, Start]:
+    """The problem and the start with anchors, without categories that do not exist."""
+    model, free = problem.model, None
+    if exists is not None:
+        family: Any = model.family
+        closed, free = family.close(start.items, exists)
+        start = start._replace(items=closed)
+    problem, start = _anchored(model, problem.data, start, items, anchored)
+    if free is not None:
+        free = problem.free & jnp.asarray(free)
+        problem = eqx.tree_at(lambda x: x.free, problem, free)
+    return problem, start
 
 
 def _of_lengths(data: Mapping[str, Any]) -> dict[str, Any]:

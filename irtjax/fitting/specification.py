@@ -13,6 +13,7 @@ from irtjax.data.table import ResponseTable
 from irtjax.estimators.driver import AbstractEstimator
 from irtjax.estimators.estimates import Estimates
 from irtjax.likelihood.problem import Start
+from irtjax.models.families.bounded import arrays_of
 from irtjax.models.model import Model
 from irtjax.models.multilevel.design import Layout
 
@@ -105,6 +106,38 @@ def takes_cells(table: ResponseTable, model: Model, method: Any, options: Any) -
         and options.get("start") != "low_rank"
     )
     return possible and table.takes_cells(share)
+
+
+class TaskData(NamedTuple):
+    """Arrays of a table, and the table that these are of.
+
+    Attributes:
+        table: The responses in the units of the model.
+        responses: `Responses`, or `SparseResponses`.
+        warnings: Of their preparation.
+        record: For the record of the fit: storage, and scales of scores.
+    """
+
+    table: ResponseTable
+    responses: Any
+    warnings: tuple[str, ...]
+    record: dict[str, Any]
+
+
+def data_of(
+    table: ResponseTable,
+    model: Model,
+    settings: Mapping[str, Any],
+    floating: Any,
+    *,
+    by_cell: bool,
+    offset: float | None = None,
+) -> TaskData:
+    """Arrays of a table: by cell (`takes_cells`) or dense; `offset` is of lengths."""
+    if by_cell:
+        # It depends on the memory that was free, too.
+        return TaskData(table, table.sparse_responses(), (), {"storage": "cells"})
+    return TaskData(*arrays_of(table, model, settings, floating, offset=offset))
 
 
 def check_used(model: Model, parts: Parts) -> None:
