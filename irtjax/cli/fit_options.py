@@ -16,12 +16,15 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from irtjax.fitting.setting_types import Settings, typed_as
+
 
 class FitOption(NamedTuple):
     """One option, named after its parameter.
 
     Attributes:
-        default: What stands for "not given".
+        default: What stands for "not given"; of a flag, whether `off` turns it off.
+        kind: The type of its value; None: that of the setting, or text.
         setting: The setting of `irtjax.fit`; None: of the same name.
         panel: Heading in the help.
         off: The flag that turns a switch off.
@@ -32,7 +35,7 @@ class FitOption(NamedTuple):
     name: str
     help: str
     default: Any = None
-    kind: Any = str
+    kind: Any = None
     setting: str | None = None
     panel: str | None = None
     metavar: str | None = None
@@ -40,6 +43,14 @@ class FitOption(NamedTuple):
     off: str | None = None
     read: Callable[[Any], Any] | None = None
     side: bool = False
+
+    def of(self, panel: str | None) -> FitOption:
+        """Returns the option of a panel, with its type."""
+        kind, setting = self.kind, self.setting or self.name
+        if kind is None:
+            kind = typed_as(setting) if setting in Settings.__annotations__ else str
+        default = self.off is not None if kind is bool else self.default
+        return self._replace(panel=panel, kind=kind, default=default)
 
     @property
     def flag(self) -> str:
@@ -114,7 +125,6 @@ def _penalty(given: str) -> float | str:
 
 _count = functools.partial(FitOption, kind=int, least=1)
 _number = functools.partial(FitOption, kind=float)
-_switch = functools.partial(FitOption, kind=bool, default=False)
 _table = functools.partial(FitOption, kind=Path, metavar="FILE", side=True)
 _columns = functools.partial(FitOption, metavar="A,B", read=listed, side=True)
 
@@ -136,7 +146,7 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             "weak, none (maximum likelihood), or held_out (--model factor --method mm:"
             " held-out responses choose that of slopes). \\[default: weak]",
         ),
-        _switch("positive", "Keep every discrimination above 0."),
+        FitOption("positive", "Keep every discrimination above 0."),
         _table(
             "anchor",
             "Item parameters to keep fixed: a fit folder or a table of items.",
@@ -164,10 +174,9 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             "standard_errors",
             "observed, cross_product, sandwich, none. \\[default: observed]",
         ),
-        _switch(
+        FitOption(
             "item_uncertainty",
             "Whether errors of abilities include the items' uncertainty.",
-            default=True,
             off="--items-known",
         ),
         FitOption(
@@ -176,26 +185,26 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
         ),
     ),
     "Scores, counts and lengths": (
-        _number("length_offset", "lart models log(offset + length).", 1.0),
+        FitOption("length_offset", "lart models log(offset + length).", 1.0),
         FitOption(
             "zero_lengths",
             "lart: lengths of 0, of empty responses, are kept or missing. \\[default:"
             " kept]",
         ),
-        _number(
+        FitOption(
             "squeeze",
             "Move scores nearer to 0 or 1 than 1/(2N) to that distance; they are"
             " counted.",
             metavar="N",
         ),
-        _number(
+        FitOption(
             "ends",
             "inflated_beta: treat scores within X of 0 or 1 as exactly 0 or 1.",
             metavar="X",
         ),
     ),
     "Several abilities (--model factor)": (
-        _count("factors", "Number of factors. \\[default: 2]"),
+        FitOption("factors", "Number of factors. \\[default: 2]", least=1),
         FitOption(
             "rotation",
             "oblimin, promax, geomin, geomin_orthogonal, varimax, quartimax, bifactor,"
@@ -208,10 +217,11 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             " that the rotation approaches, empty where free.",
         ),
         FitOption("link", "Of binary responses: logit or probit. \\[default: logit]"),
-        _count(
+        FitOption(
             "num_starts",
             "With --positive and --method mm: starts, of which the best end is kept."
             " \\[default: 6; 1 of more than a million cells]",
+            least=1,
         ),
         _table(
             "loadings",
@@ -248,13 +258,12 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             "The model of one response, such as 2pl; factor: binary, graded,"
             " partial_credit or continuous. \\[default: by the data]",
         ),
-        _switch(
+        FitOption(
             "metric_effects",
             "With --share-items: whether each metric shifts all parameters.",
-            default=True,
             off="--no-metric-effects",
         ),
-        _switch(
+        FitOption(
             "sd_by_benchmark",
             "Items of each benchmark have standard deviations of their own.",
         ),
@@ -265,7 +274,7 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             "target_acceptance",
             "nuts: between 0 and 1, closer to 1 where transitions diverge.",
         ),
-        _switch(
+        FitOption(
             "resume", "nuts: resume from DIR.nuts.npz, which a stopped run has left."
         ),
         _columns(
@@ -328,9 +337,10 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             "lookup, or graph (aggregates over the graph of subjects and items; use"
             " large batches).",
         ),
-        _switch(
+        FitOption(
             "mean_field",
             "vibo: abilities as parameters of their own, without a network.",
+            kind=bool,
             setting="amortised",
             read=lambda given: False if given else None,
         ),
@@ -342,9 +352,7 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
     ),
 }
 OPTIONS = tuple(
-    option._replace(panel=panel)
-    for panel, options in _PANELS.items()
-    for option in options
+    option.of(panel) for panel, options in _PANELS.items() for option in options
 )
 
 

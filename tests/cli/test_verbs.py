@@ -12,9 +12,15 @@ from irtjax.cli.adapt import RuleOptions
 from irtjax.cli.app import app
 from irtjax.cli.audit import AuditOptions
 from irtjax.cli.clusters import ClusterOptions
+from irtjax.cli.fit_options import OPTIONS
 from irtjax.cli.power import PowerOptions
 from irtjax.cli.shrink import SubsetOptions
 from irtjax.cli.stability import StabilityOptions
+from irtjax.estimators.catalogue import METHODS, method_class
+from irtjax.estimators.driver import ITEM_OPTIONS
+from irtjax.fitting.settings import DATA, MODEL, Settings
+from irtjax.models.factors import FACTOR
+from irtjax.models.multilevel.specification import MULTILEVEL
 from irtjax.subsets.pool import make_pool
 
 
@@ -43,6 +49,19 @@ def test_options_have_the_names_and_the_defaults_of_the_verb(arguments, verbs):
 def test_rules_of_adaptive_tests_are_those_of_python():
     names = {*RuleOptions().rules([])} - {"num_items", "max_exposure"}
     assert names == {*Rules.__annotations__}
+
+
+def test_options_of_a_fit_are_its_settings_with_their_defaults():
+    classes = [method_class(name) for name in METHODS]
+    names = {field.name for kind in classes for field in dataclasses.fields(kind)}
+    names |= {name for kind in classes for name in kind.runs.options}
+    defaults = {**MODEL, **DATA, **MULTILEVEL, **FACTOR, **ITEM_OPTIONS}
+    tables = {"item_table", "subject_table"}
+    for option in OPTIONS:
+        setting = option.setting or option.name
+        assert setting in names | tables | Settings.__annotations__.keys()
+        if option.default is not None and setting in defaults:
+            assert option.default == defaults[setting], setting
 
 
 @pytest.mark.parametrize("name", get_command(app).commands)  # pyright: ignore
