@@ -3,7 +3,7 @@
 The expected log-likelihood of an item is concave in its intercepts d and slopes a for
 every family that is fitted here: right or wrong by both links, graded responses (Pratt
 1981) and partial credit. With normal priors, a Newton step with a >= 0 where requested
-therefore rises if it is short enough; it is quartered until it does not fall.
+therefore rises if it is short enough (`likelihood.item_steps.shortened_step`).
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from irtjax.estimators.joint.bound import Quadratic, add_normal_prior
 from irtjax.estimators.joint.cells import cells_of
 from irtjax.estimators.joint.cuts import closed, leaders
 from irtjax.likelihood.counts import Counts
-from irtjax.likelihood.item_steps import expected_derivatives, expected_value
+from irtjax.likelihood.item_steps import (
+    expected_derivatives,
+    expected_value,
+    shortened_step,
+)
 from irtjax.likelihood.problem import Problem, Start, is_positive
 from irtjax.models.model import Model
 from irtjax.numerics.kernels import positive_definite_solve
 from irtjax.numerics.nnls import nnls
-
-#: Trials of a step, each a quarter of the one before.
-NUM_TRIALS = 8
 
 
 class Raised(NamedTuple):
@@ -136,22 +136,9 @@ def raise_items(
     if together is not None:
         step = jnp.einsum("jhg,jg->jh", together, step)
     of_priors = lambda at: -0.5 * jnp.sum(precision * (at - mean) ** 2, axis=1)
-    value = value + of_priors(stacked)
-    least = value - 8 * jnp.finfo(value.dtype).eps * jnp.abs(value)
-
-    def trial(carry):
-        share, done, count = carry
-        at = stacked + share[:, None] * step
-        done = done | (expected.value(at) + of_priors(at) >= least)
-        return jnp.where(done, share, share / 4), done, count + 1
-
-    waits = lambda carry: jnp.any(~carry[1]) & (carry[2] < NUM_TRIALS)
-    none = jnp.zeros((), jnp.int32)
-    share, done, _ = lax.while_loop(
-        waits, trial, (jnp.ones_like(value), value != value, none)
-    )
-    move = jnp.where(done, share, 0)[:, None] * step
-    return Raised(stacked + move, items)
+    value_of = lambda at: expected.value(at) + of_priors(at)
+    new = shortened_step(value_of, stacked, step, value + of_priors(stacked))
+    return Raised(new, items)
 
 
 def _newton_step(
