@@ -1,10 +1,10 @@
 r"""Joint MAP of factor models of right and wrong responses by a quasi-Newton method.
 
-L-BFGS (Nocedal and Wright 2006, algorithm 7.5) in coordinates z = x / s, with s the
-approximate standard error of x, a slope, an intercept or an ability:
-1 / s^2 = prior precision + `CURVATURE` n, n the responses of the row. The length of a
-step meets the weak Wolfe conditions, found by doubling and halving (Lewis and Overton
-2013). A step of the driver is one pass over the data.
+L-BFGS, by optax, in coordinates z = x / s, with s the approximate standard error of x,
+a slope, an intercept or an ability: 1 / s^2 = prior precision + `CURVATURE` n, n the
+responses of the row. The length of a step meets the weak Wolfe conditions, found by
+doubling and halving (Lewis and Overton 2013). A step of the driver is one pass over the
+data, which the line searches of optax are not.
 
 It ends at the optima of `MM`, in less time where factors are weak. There the objective
 has saddle points, and a fixed-point iteration, even an accelerated one, leaves them
@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import lax
+import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
@@ -60,8 +60,8 @@ class QuasiNewtonState(NamedTuple):
     """State of the method: the best point, and the search from it.
 
     The search goes along `direction`, in which the objective rises by `rise`; the
-    length is between `low` and `high`, and `length` is tried next. `moves` and `bends`
-    are the last differences of points and of gradients, `num_moves` their number.
+    length is between `low` and `high`, and `length` is tried next. `memory` has the
+    last differences of points and of gradients.
     """
 
     best: BilinearParameters
@@ -73,9 +73,7 @@ class QuasiNewtonState(NamedTuple):
     low: Scalar
     high: Scalar
     length: Scalar
-    moves: Float[Array, "memory size"]
-    bends: Float[Array, "memory size"]
-    num_moves: Array
+    memory: optax.OptState
     refused: Array
 
 
@@ -104,26 +102,35 @@ class QuasiNewton(AbstractMethod):
         point = BilinearParameters(items.discrimination, items.intercept, theta)
         scale = _standard_errors(problem, point)
         seen = _evaluate(problem, point, scale)
-        none, zero = jnp.zeros((), jnp.int32), jnp.zeros_like(seen.gradient[0])
+        zero = jnp.zeros_like(seen.gradient[0])
         log_lik = weigh_rows(seen.log_lik, problem.data.subject_weight)
-        size = jnp.linalg.norm(seen.gradient)
-        memory = jnp.zeros((self.memory, scale.size), scale.dtype)
+        direction, memory = self._first_direction(_standard(point, scale), seen)
         return QuasiNewtonState(
             point,
             seen,
             objective=jnp.sum(log_lik) + jnp.sum(seen.log_prior),
             scale=scale,
-            direction=seen.gradient,
-            rise=size**2,
+            direction=direction,
+            rise=direction @ seen.gradient,
             low=zero,
             high=zero + jnp.inf,
-            # The first step, without an estimate of the curvature, is short.
-            length=1 / jnp.maximum(size, 1),
-            moves=memory,
-            bends=memory,
-            num_moves=none,
-            refused=none,
+            length=zero + 1,
+            memory=memory,
+            refused=jnp.zeros((), jnp.int32),
         )
+
+    @property
+    def _solver(self) -> optax.GradientTransformation:
+        """The estimate of the curvature."""
+        return optax.scale_by_lbfgs(self.memory)
+
+    def _first_direction(
+        self, standard: Array, seen: _Seen
+    ) -> tuple[Array, optax.OptState]:
+        """The gradient, at most of length 1: the curvature is not known."""
+        solver = self._solver
+        down, memory = solver.update(-seen.gradient, solver.init(standard), standard)
+        return -jnp.asarray(down), memory
 
     def step(
         self, problem: Problem, state: QuasiNewtonState, key: KeyArray | None
@@ -156,19 +163,14 @@ class QuasiNewton(AbstractMethod):
         gain: Scalar,
     ) -> QuasiNewtonState:
         """The search that begins at a point."""
-        move = state.length * state.direction
-        bend = state.seen.gradient - seen.gradient
-        # The estimate of the curvature must stay positive.
-        size = jnp.linalg.norm(move) * jnp.linalg.norm(bend)
-        kept = move @ bend > jnp.finfo(move.dtype).eps * size
-        slot = state.num_moves % self.memory
-        put = lambda old, new: jnp.where(kept, old.at[slot].set(new), old)
-        moves, bends = put(state.moves, move), put(state.bends, bend)
-        count = state.num_moves + kept
-        direction = _direction(seen.gradient, moves, bends, count)
-        rise = direction @ seen.gradient
-        upward = rise > 0
-        direction = jnp.where(upward, direction, seen.gradient)
+        standard = _standard(point, state.scale)
+        down, memory = self._solver.update(-seen.gradient, state.memory, standard)
+        direction = -jnp.asarray(down)
+        # Without the Wolfe conditions the curvature may be estimated to be negative.
+        upward = direction @ seen.gradient > 0
+        direction, memory = tree_where(
+            upward, (direction, memory), self._first_direction(standard, seen)
+        )
         return state._replace(
             best=point,
             seen=seen,
@@ -178,9 +180,7 @@ class QuasiNewton(AbstractMethod):
             low=jnp.zeros_like(state.low),
             high=jnp.full_like(state.high, jnp.inf),
             length=jnp.ones_like(state.length),
-            moves=moves,
-            bends=bends,
-            num_moves=jnp.where(upward, count, 0),
+            memory=memory,
             refused=jnp.zeros_like(state.refused),
         )
 
@@ -195,6 +195,11 @@ class QuasiNewton(AbstractMethod):
     ) -> tuple[Parameters, Array]:
         """Items and abilities as `MM` gives them."""
         return factor_parameters(problem, state.best), state.seen.log_lik
+
+
+def _standard(point: BilinearParameters, scale: Array) -> Array:
+    """The point in standard errors, flat."""
+    return ravel_pytree(point)[0] / scale
 
 
 def _prior(problem: Problem, point: BilinearParameters) -> Array:
@@ -241,30 +246,3 @@ def _standard_errors(problem: Problem, point: BilinearParameters) -> Array:
     by_data = BilinearParameters(items[:, None], items, subjects[:, None])
     error = lambda known, bend: 1 / jnp.sqrt(jnp.maximum(known - bend, 1e-6))
     return ravel_pytree(jax.tree.map(error, by_data, bend))[0]
-
-
-def _direction(gradient: Array, moves: Array, bends: Array, count: Array) -> Array:
-    """The gradient times the inverse curvature, by the two loops of L-BFGS."""
-    memory = len(moves)
-    inner = jnp.sum(moves * bends, axis=1)
-    share = jnp.where(inner > 0, 1 / jnp.where(inner > 0, inner, 1), 0)
-
-    def backward(k, found):
-        direction, weights = found
-        at = (count - 1 - k) % memory
-        weight = share[at] * (moves[at] @ direction)
-        return direction - weight * bends[at], weights.at[at].set(weight)
-
-    direction, weights = lax.fori_loop(
-        0, memory, backward, (gradient, jnp.zeros_like(share))
-    )
-    newest = (count - 1) % memory
-    square = jnp.sum(bends[newest] ** 2)
-    size = jnp.where(count > 0, inner[newest] / jnp.where(square > 0, square, 1), 1)
-
-    def forward(k, direction):
-        at = (count + k) % memory
-        change = weights[at] - share[at] * (bends[at] @ direction)
-        return direction + moves[at] * change
-
-    return lax.fori_loop(0, memory, forward, size * direction)

@@ -13,7 +13,7 @@ from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_rank import factor_problem
 from irtjax.estimators.joint.bound import BilinearParameters
 from irtjax.estimators.joint.objective import log_penalty
-from irtjax.estimators.joint.quasi_newton import QuasiNewton, _direction
+from irtjax.estimators.joint.quasi_newton import QuasiNewton
 from tests.estimators.test_factor_rank import ITEMS, SUBJECTS, responses
 
 DTYPE = jnp.zeros(()).dtype
@@ -78,19 +78,6 @@ def test_the_observed_cells_alone_have_the_same_fit():
 def test_slopes_that_are_fixed_stay():
     _, found, _ = fits_of(2)
     assert not np.asarray(found.state.best.discrimination)[:, 2].any()
-
-
-def test_the_direction_is_newtons_on_a_quadratic():
-    """With as many differences as coordinates the estimate of the curvature is it."""
-    rng = np.random.default_rng(0)
-    root = rng.normal(size=(4, 4))
-    curvature = root @ root.T + np.eye(4)
-    # Moves that are conjugate: L-BFGS is then exact.
-    _, axes = np.linalg.eigh(curvature)
-    moves, gradient = jnp.asarray(axes.T), jnp.asarray(rng.normal(size=4))
-    found = _direction(gradient, moves, moves @ curvature, jnp.asarray(4))
-    wanted = np.linalg.solve(curvature, np.asarray(gradient))
-    np.testing.assert_allclose(found, wanted, rtol=1e-9)
 
 
 def test_single_precision_ends_where_rounding_does():
