@@ -233,7 +233,7 @@ def check_ranks_and_predictions(fit, kind):
     assert (low <= found.expected).all() and (found.expected <= high).all()
     assert (found.standard_error >= 0).all()
     some = irtjax.predict(
-        fit, subjects=fit.subject_names[[3, 1]], items=fit.item_names[[2]]
+        fit, subject_names=fit.subject_names[[3, 1]], item_names=fit.item_names[[2]]
     )
     expected = found.expected[np.ix_([3, 1], [2])]
     # Blocks of another shape add in another order.
