@@ -104,7 +104,12 @@ class QuasiNewton(AbstractMethod):
         seen = _evaluate(problem, point, scale)
         zero = jnp.zeros_like(seen.gradient[0])
         log_lik = weigh_rows(seen.log_lik, problem.data.subject_weight)
-        direction, memory = self._first_direction(_standard(point, scale), seen)
+        standard = _standard(point, scale)
+        # The first direction is the gradient, at most of length 1.
+        down, memory = self._solver.update(
+            -seen.gradient, self._solver.init(standard), standard
+        )
+        direction = -jnp.asarray(down)
         return QuasiNewtonState(
             point,
             seen,
@@ -123,14 +128,6 @@ class QuasiNewton(AbstractMethod):
     def _solver(self) -> optax.GradientTransformation:
         """The estimate of the curvature."""
         return optax.scale_by_lbfgs(self.memory)
-
-    def _first_direction(
-        self, standard: Array, seen: _Seen
-    ) -> tuple[Array, optax.OptState]:
-        """The gradient, at most of length 1: the curvature is not known."""
-        solver = self._solver
-        down, memory = solver.update(-seen.gradient, solver.init(standard), standard)
-        return -jnp.asarray(down), memory
 
     def step(
         self, problem: Problem, state: QuasiNewtonState, key: KeyArray | None
@@ -163,14 +160,16 @@ class QuasiNewton(AbstractMethod):
         gain: Scalar,
     ) -> QuasiNewtonState:
         """The search that begins at a point."""
+        memory: Any
         standard = _standard(point, state.scale)
         down, memory = self._solver.update(-seen.gradient, state.memory, standard)
         direction = -jnp.asarray(down)
         # Without the Wolfe conditions the curvature may be estimated to be negative.
         upward = direction @ seen.gradient > 0
-        direction, memory = tree_where(
-            upward, (direction, memory), self._first_direction(standard, seen)
-        )
+        longest = jnp.maximum(jnp.linalg.norm(seen.gradient), 1)
+        direction = jnp.where(upward, direction, seen.gradient / longest)
+        weights = jnp.where(upward, memory.weights_memory, 0)
+        memory = memory._replace(weights_memory=weights)
         return state._replace(
             best=point,
             seen=seen,
