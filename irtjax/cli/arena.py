@@ -150,9 +150,7 @@ def arena_command(
     model: ArenaModel,
     columns: ArenaColumns,
     title: opt.Title = None,
-    quiet: opt.Quiet = False,
-    verbose: opt.Verbose = False,
-    json: opt.Json = False,
+    output: opt.LongOutput,
 ) -> None:
     """Ranks models by comparisons: Bradley-Terry, with ties and clustered errors."""
     opt.check_level(model.level)
@@ -160,7 +158,7 @@ def arena_command(
         check_out_folder(out, WRITTEN, "arena")
     from irtjax.data.reading.comparisons import read_comparisons
 
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         progress("read")
         table = read_comparisons(
             files,
@@ -179,10 +177,10 @@ def arena_command(
         if out is not None:
             progress("write")
             _write(arena, ranked, out, files, title)
-    if json:
+    if output.json:
         print_json(document(arena, ranked, out))
-    elif not quiet:
-        show(arena, ranked, out, verbose=verbose)
+    elif not output.quiet:
+        show(arena, ranked, out, verbose=output.verbose)
 
 
 def _write(

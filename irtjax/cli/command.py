@@ -59,7 +59,7 @@ class Command(TyperCommand):
         return super().invoke(ctx)
 
 
-class Group(errors.Group):
+class Group(errors.ErrorGroup):
     """The group of commands, whose options have the defaults of a configuration."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -67,7 +67,7 @@ def one_line(message: str) -> str:
     return " ".join(printable.split())
 
 
-class Group(TyperGroup):
+class ErrorGroup(TyperGroup):
     """The command group that turns every refusal into one line.
 
     Refusals, and warnings and notes in the files of a command, name options as they are

@@ -15,6 +15,7 @@ from irtjax.cli.progress import ProgressLine
 CHANGE = 28
 
 
+@opt.with_options
 def history_command(
     folder: opt.Folder,
     figure: Annotated[
@@ -23,15 +24,15 @@ def history_command(
     everything: Annotated[
         bool, opt.option("Every row, however long the table.", "--all")
     ] = False,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
+    *,
+    output: opt.Output,
 ) -> None:
     """Shows models and items that came and went, and moves that are significant."""
     if figure is not None:
         if figure.suffix.lower() != ".png":
             raise ValueError(f"--figure {figure}: the name of a picture ends in .png")
         check_file("--figure", figure)
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         progress("load")
         prepare()
         from irtjax.storage import history
@@ -43,7 +44,7 @@ def history_command(
 
             draw = functools.partial(save_figure, plot_history(result))
             write_files({figure: draw})
-    if json:
+    if output.json:
         steps = [
             step._asdict() | {"moves": [move._asdict() for move in step.moves]}
             for step in result.steps
@@ -55,7 +56,7 @@ def history_command(
                 "refit_advised": result.advised or None,
             }
         )
-    elif not quiet:
+    elif not output.quiet:
         from irtjax.cli import screen
 
         header, rows = result.standings()

@@ -22,6 +22,7 @@ FIGURE = "sources.png"
 SHOWN = 5
 
 
+@opt.with_options
 def joint_command(
     sources: Annotated[
         list[str],
@@ -52,8 +53,8 @@ def joint_command(
         opt.out("DIR", f"Folder for {', '.join(TABLES)} and a figure."),
     ] = None,
     level: opt.Level = 0.95,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
+    *,
+    output: opt.Output,
 ) -> None:
     """Joins votes, accuracy and other scores: do they agree, and on which models?"""
     opt.check_level(level)
@@ -67,7 +68,7 @@ def joint_command(
             weights[name] = float(text)
         except ValueError:
             raise ValueError(f"--weight {name}={text}: give a number") from None
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         progress("read")
         prepare()
         from irtjax.comparisons.joint import fit_jointly
@@ -79,12 +80,12 @@ def joint_command(
         if out is not None:
             progress("write")
             _write(joint, out)
-    if json:
+    if output.json:
         rows = {"residuals": joint.residuals.to_pylist()}
         print_json(
             joint.document() | rows | {"abilities": joint.abilities.rank().rows()}
         )
-    elif not quiet:
+    elif not output.quiet:
         _show(joint, out)
 
 

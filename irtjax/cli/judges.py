@@ -28,6 +28,7 @@ TABLES = {
 MOST_JUDGES, MOST_SUBJECTS = 5, 6
 
 
+@opt.with_options
 def judges_command(
     files: Annotated[
         list[str],
@@ -63,13 +64,13 @@ def judges_command(
         Path | None, opt.out("DIR", f"Folder for {', '.join(TABLES.values())}.")
     ] = None,
     level: opt.Level = 0.95,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
+    *,
+    output: opt.Output,
 ) -> None:
     """Estimates the errors of judges, and accuracies without these errors."""
     opt.check_level(level)
     check_out_folder(out, TABLES.values())
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         progress("read")
         table = _reports(files)
         progress("fit")
@@ -82,11 +83,11 @@ def judges_command(
         if out is not None:
             contents = {out / file: getattr(found, x) for x, file in TABLES.items()}
             write_files(contents)
-    if json:
+    if output.json:
         rows = {x: getattr(found, x).to_pylist() for x in list(TABLES)[:3]}
         names = "alpha", "fleiss", "log_likelihood", "converged"
         print_json({x: getattr(found, x) for x in names} | rows)
-    elif not quiet:
+    elif not output.quiet:
         _show(found, style or (), out)
 
 

@@ -11,6 +11,7 @@ from irtjax.cli.pipeline import load_fit, responses_of
 from irtjax.cli.progress import ProgressLine
 
 
+@opt.with_options
 def predict_command(
     folder: opt.Folder,
     out: Annotated[
@@ -31,14 +32,14 @@ def predict_command(
     categories: Annotated[
         bool, opt.option("Add the probability of each category.", "--categories")
     ] = False,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
+    *,
+    output: opt.Output,
 ) -> None:
     """Predicts the response of every subject of a fit to every item, seen or not."""
     from irtjax.data.wording import counted
 
     check_out_file(out)
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         progress("load")
         fit = load_fit(folder)
         from irtjax.prediction.responses import predict
@@ -55,9 +56,9 @@ def predict_command(
         progress("write")
         write_files({out: predictions.table})
     count, width = predictions.expected.shape
-    if json:
+    if output.json:
         print_json({"out": str(out), "subjects": count, "items": width})
-    elif not quiet:
+    elif not output.quiet:
         say(
             f"Written to {out}: expected responses of {counted(count, 'subject')} to"
             f" {counted(width, 'item')}"

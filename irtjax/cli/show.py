@@ -48,6 +48,7 @@ class _View:
             )
 
 
+@opt.with_options
 def show_command(
     folder: opt.Folder,
     everything: _All = False,
@@ -59,9 +60,8 @@ def show_command(
     ] = False,
     form: _Format = "table",
     level: opt.SomeLevel = None,
-    quiet: opt.Quiet = False,
-    verbose: opt.Verbose = False,
-    json: opt.Json = False,
+    *,
+    output: opt.LongOutput,
 ) -> None:
     """Shows who is ahead in a saved fit, its items or its tasks, to read or paste."""
     from irtjax.data.fit_folder import is_arena
@@ -69,7 +69,7 @@ def show_command(
     opt.check_level(level)
     if items and tasks:
         raise ValueError("--items and --tasks are two tables: leave one out")
-    view = _View(form, everything, json)
+    view = _View(form, everything, output.json)
     view.check(FORMATS if not (items or tasks) else FORMATS[:-1])
     if is_arena(folder):
         if items or tasks:
@@ -77,10 +77,10 @@ def show_command(
                 f"{folder} holds comparisons, which have no items or tasks"
             )
         view.check(FORMATS[:-1])
-        options = {"quiet": quiet, "verbose": verbose, "json": json}
-        show_saved(folder, level=level, form=form, everything=everything, **options)
+        options = {"everything": everything, **dataclasses.asdict(output)}
+        show_saved(folder, level=level, form=form, **options)
         return
-    fit = _load(folder, quiet or json or form != "table")
+    fit = _load(folder, output.quiet or output.json or form != "table")
     if items:
         _show_items(fit, view)
         return
@@ -89,15 +89,15 @@ def show_command(
     ranked = rank(fit, level=level)
     if tasks:
         _show_tasks(ranked, view)
-    elif json:
+    elif output.json:
         print_json(ranking_document(fit, ranked, folder))
     elif form != "table":
         _export(ranked, form, fit.notes)
-    elif not quiet:
+    elif not output.quiet:
         from irtjax.cli import screen
         from irtjax.report.kept import kept
 
-        if verbose:
+        if output.verbose:
             show_all(fit, ranked, everything)
             return
         page = folder / "report.html"

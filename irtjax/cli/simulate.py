@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from irtjax.data import ResponseTable
 
 
+@opt.with_options
 def simulate_command(
     out: Annotated[
         Path,
@@ -40,8 +41,8 @@ def simulate_command(
         opt.option("Use the items and population of this fit.", metavar="DIR"),
     ] = None,
     seed: opt.Seed = 0,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
+    *,
+    output: opt.Output,
 ) -> None:
     """Simulates responses, and writes them with the true items and abilities."""
     from irtjax.data.wording import counted
@@ -51,7 +52,7 @@ def simulate_command(
     check_out_file(out, *beside)
     if not 0 <= missing < 1:
         raise ValueError(f"--missing {missing:g} is not a share from 0 to below 1")
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         progress("draw")
         prepare()
         table, *truths = draw(
@@ -60,7 +61,7 @@ def simulate_command(
         progress("write")
         _write(out, beside, table, truths)
     truth, lengths = beside[:2], beside[2:] if table.has_lengths else []
-    if json:
+    if output.json:
         print_json(
             {
                 "out": str(out),
@@ -72,7 +73,7 @@ def simulate_command(
                 "seed": seed,
             }
         )
-    elif not quiet:
+    elif not output.quiet:
         say(
             f"{counted(table.num_subjects, 'subject')} x"
             f" {counted(table.num_items, 'item')} written"

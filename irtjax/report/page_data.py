@@ -60,7 +60,7 @@ _HASH = re.compile("[0-9a-f]{8,}")
 LINKS = {"logit": expit, "probit": ndtr, "cloglog": lambda x: -np.expm1(-np.exp(x))}
 
 
-class Cells(NamedTuple):
+class PageCells(NamedTuple):
     """Responses `[subjects, items]` in the order of a fit.
 
     `rate` is a share of the highest response, NaN where missing; `binary` whether all
@@ -70,7 +70,7 @@ class Cells(NamedTuple):
     rate: np.ndarray | SparseCells
     binary: bool
 
-    def of_items(self, places: np.ndarray) -> Cells:
+    def of_items(self, places: np.ndarray) -> PageCells:
         """The responses to some items."""
         if isinstance(self.rate, SparseCells):
             return self._replace(rate=self.rate.select(None, places))
@@ -126,7 +126,7 @@ class Sources:
 
     fit: Calibration
     ranked: RankedSubjects
-    cells: Cells | None
+    cells: PageCells | None
     audit: Audit | None
     texts: Mapping[str, str] | None
     order: np.ndarray
@@ -245,7 +245,7 @@ def column(table: Any, name: str) -> np.ndarray:
     return style.column(table, name)
 
 
-def cells_of(fit: Calibration, data: ResponseTable | None) -> Cells | None:
+def cells_of(fit: Calibration, data: ResponseTable | None) -> PageCells | None:
     """The responses in the order of a fit; None if they are not on its scale.
 
     Raises:
@@ -284,19 +284,19 @@ def cells_of(fit: Calibration, data: ResponseTable | None) -> Cells | None:
     low, high = np.nanmin(rate), np.nanmax(rate)
     if low < 0 or high > 1:
         return None
-    return Cells(rate, bool((missing | (rate == 0) | (rate == 1)).all()))
+    return PageCells(rate, bool((missing | (rate == 0) | (rate == 1)).all()))
 
 
 def _sparse_cells_of(
     fit: Calibration, cells: SparseCells, rows: np.ndarray, columns: np.ndarray
-) -> Cells | None:
+) -> PageCells | None:
     """`cells_of` for responses that have observed cells alone, of the fitted names."""
     if fit.model.family.num_categories != 2 or min(rows.min(), columns.min()) < 0:
         return None
     same = np.array_equal(columns, np.arange(cells.num_items))
     cells = cells.select(rows, None if same else columns)
     binary = bool(np.isin(cells.value, (0, 1)).all())
-    return Cells(cells, True) if binary else None
+    return PageCells(cells, True) if binary else None
 
 
 def no_cells_note(data: ResponseTable) -> str:
@@ -310,7 +310,7 @@ def no_cells_note(data: ResponseTable) -> str:
 
 
 def response_rows(
-    cells: Cells | None, order: np.ndarray, ability: np.ndarray | None = None
+    cells: PageCells | None, order: np.ndarray, ability: np.ndarray | None = None
 ) -> dict[str, Any] | None:
     """Responses of the first subjects of an order, as many as there is room for.
 
@@ -331,7 +331,7 @@ def response_rows(
     return content
 
 
-def _groups(cells: Cells, order: np.ndarray, ability: np.ndarray) -> dict[str, Any]:
+def _groups(cells: PageCells, order: np.ndarray, ability: np.ndarray) -> dict[str, Any]:
     """Means and their standard errors by item, of groups of neighbouring ability."""
     finite = np.flatnonzero(np.isfinite(ability))
     finite = finite[np.argsort(ability[finite], kind="stable")]
@@ -557,7 +557,7 @@ def text_rooms(count: int) -> tuple[int, int]:
     return ROOMS if count <= LARGE else LARGE_ROOMS
 
 
-def thirds(cells: Cells | None, order: np.ndarray) -> np.ndarray | None:
+def thirds(cells: PageCells | None, order: np.ndarray) -> np.ndarray | None:
     """Mean responses of the weakest and the strongest third of subjects, `[2, items]`.
 
     `order` has the subjects, best first. NaN where nobody of a third responded.

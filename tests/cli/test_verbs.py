@@ -10,12 +10,14 @@ import irtjax
 from irtjax.adaptive.design import Rules
 from irtjax.cli.adapt import RuleOptions
 from irtjax.cli.app import app
+from irtjax.cli.arena import ArenaModel
 from irtjax.cli.audit import AuditOptions
 from irtjax.cli.clusters import ClusterOptions
 from irtjax.cli.fit_options import OPTIONS
 from irtjax.cli.power import PowerOptions
 from irtjax.cli.shrink import SubsetOptions
 from irtjax.cli.stability import StabilityOptions
+from irtjax.comparisons import PairSettings
 from irtjax.estimators.catalogue import METHODS, method_class
 from irtjax.estimators.driver import ITEM_OPTIONS
 from irtjax.fitting.settings import DATA, MODEL, Settings
@@ -49,6 +51,13 @@ def test_options_have_the_names_and_the_defaults_of_the_verb(arguments, verbs):
 def test_rules_of_adaptive_tests_are_those_of_python():
     names = {*RuleOptions().rules([])} - {"num_items", "max_exposure"}
     assert names == {*Rules.__annotations__}
+
+
+def test_options_of_arenas_have_the_names_and_the_defaults_of_their_settings():
+    settings = PairSettings()
+    for option in dataclasses.fields(ArenaModel):
+        name = {"covariate": "covariates"}.get(option.name, option.name)
+        assert (option.default or None) == (getattr(settings, name) or None), name
 
 
 def test_options_of_a_fit_are_its_settings_with_their_defaults():

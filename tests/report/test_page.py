@@ -240,7 +240,7 @@ def test_right_and_wrong_cells_are_scored_without_more_matrices(fit, monkeypatch
 def test_scores_take_two_digits_and_only_so_many_are_kept(monkeypatch):
     rate = np.random.default_rng(0).random((5, 7))
     rate[1, 2] = np.nan
-    cells = page_data.Cells(rate, binary=False)
+    cells = page_data.PageCells(rate, binary=False)
     order = np.array([3, 1, 0, 2, 4])
     found = page_data.response_rows(cells, order)
     shares = np.array([shares_of(row) for row in found["rows"]])
@@ -261,7 +261,7 @@ def test_points_of_a_curve_are_of_all_subjects_where_few_have_responses(
     rate[rng.random(rate.shape) < 0.3] = np.nan
     ability = np.sort(rng.normal(size=40))[::-1].copy()
     order = rng.permutation(40)
-    cells = page_data.Cells(rate, binary)
+    cells = page_data.PageCells(rate, binary)
     assert "groups" not in page_data.response_rows(cells, order, ability)
     monkeypatch.setattr(page_data, "MOST_CELLS", 8 * 3 * 3)
     found = page_data.response_rows(cells, order, ability)["groups"]
@@ -780,12 +780,12 @@ def test_a_report_of_a_fit_has_the_page(fit, tmp_path):
 def test_moments_do_not_depend_on_missing_responses_of_others():
     rate = np.random.default_rng(0).integers(0, 2, (40, 3)).astype(float)
     with_gap = np.vstack([rate, np.full(3, np.nan)])
-    full = page_data.Cells(rate, True).moments(np.arange(40))
+    full = page_data.PageCells(rate, True).moments(np.arange(40))
     for one, other in zip(
-        full, page_data.Cells(with_gap, True).moments(np.arange(41)), strict=True
+        full, page_data.PageCells(with_gap, True).moments(np.arange(41)), strict=True
     ):
         np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(full[2], rate.var(axis=0))
-    same = page_data.Cells(rate, True)
+    same = page_data.PageCells(rate, True)
     assert same.of_items(np.arange(3)) is same
     np.testing.assert_array_equal(same.of_items(np.arange(2)).rate, rate[:, :2])
