@@ -272,7 +272,7 @@ def by_layout(spec: Spec) -> list[Row]:
     place = np.unique(rng.integers(0, shape[0] * shape[1], shape[0] * shape[1] // 100))
     value = rng.integers(0, 2, place.size).astype(np.int8)
     cells = SparseCells.of_places(place, value, shape)
-    data = SparseResponses.of_cells(cells)
+    mapped = SparseResponses.of_cells(cells).map_subjects
     order = tuple(map(jnp.asarray, (place // shape[1], cells.column, value)))
     rows = []
     for factors in (1, FACTORS):
@@ -280,7 +280,7 @@ def by_layout(spec: Spec) -> list[Row]:
         given = draw(shape[0]), draw(shape[1])
         kind = cells_of(factor_model(Factor(factors=factors)))
         more = None, kind, True, 1 + factors
-        padded = jax.jit(lambda a, b, more=more: sums_of(data.subjects, a, b, *more))
+        padded = jax.jit(lambda a, b, more=more: sums_of(mapped, a, b, *more))
         sorted_sums = jax.jit(lambda a, b: segment_sums(order, shape, a, b))
         ours = best_seconds(lambda run=padded, at=given: run(*at))
         theirs = best_seconds(lambda run=sorted_sums, at=given: run(*at))

@@ -61,7 +61,7 @@ def case() -> tuple[Any, Any, Any]:
 @pytest.fixture
 def no_matrix(monkeypatch):
     """Making the matrix of a large table of observed cells fails."""
-    dense = SparseCells.dense.func
+    dense = SparseCells.dense.fget
 
     def refused(cells):
         assert cells.shape[0] * cells.shape[1] < 20_000, "the matrix was made"

@@ -19,7 +19,7 @@ def test_the_evidence_is_that_of_the_matrix(monkeypatch):
     monkeypatch.setattr(dimensionality, "MOST_ITEMS", 15)
     wanted = irtjax.dimensions(dense, most=2)
     shapes: list[tuple[int, int]] = []
-    full = SparseCells.__dict__["dense"].func
+    full = SparseCells.__dict__["dense"].fget
     noted = lambda cells: shapes.append(cells.shape) or full(cells)
     monkeypatch.setattr(SparseCells, "dense", property(noted))
     found = irtjax.dimensions(few, most=2)
