@@ -187,10 +187,10 @@ class CellFolds:
 
     def without(self, fold: int) -> SparseResponses:
         """The cells outside a fold, in the layout of all cells: one program."""
-        kept = self.number != fold
+        outside = self.number != fold
 
         def cut(bucket: Bucket, place: np.ndarray) -> Bucket:
-            keep = jnp.asarray(kept[place], bucket.exposure.dtype)
+            keep = jnp.asarray(outside[place], bucket.exposure.dtype)
             value = bucket.value * keep.astype(bucket.value.dtype)
             return bucket._replace(value=value, exposure=bucket.exposure * keep)
 
@@ -226,10 +226,10 @@ class CellFolds:
         heights = _log_likelihoods(self.table.value > 0, chance, jnp.zeros(()).dtype)
         return float(heights.sum())
 
-    def _means(self, kept: np.ndarray) -> np.ndarray:
+    def _means(self, outside: np.ndarray) -> np.ndarray:
         """Proportions right of the items over some cells."""
-        right = self.table.sum(0, self.table.value * kept)
-        return (right + 0.5) / (self.table.sum(0, kept) + 1)
+        right = self.table.sum(0, self.table.value * outside)
+        return (right + 0.5) / (self.table.sum(0, outside) + 1)
 
 
 def with_mask(data: Responses) -> Responses:
@@ -267,8 +267,8 @@ def _at_cells(model, items, scores, row, column) -> np.ndarray:
     chunks = [
         jnp.asarray(np.pad(x, (0, fill)).reshape(-1, CHUNK)) for x in (row, column)
     ]
-    found = np.asarray(_in_chunks(model, items, scores, *chunks))
-    return found.ravel()[: len(row)]
+    chances = np.asarray(_in_chunks(model, items, scores, *chunks))
+    return chances.ravel()[: len(row)]
 
 
 @eqx.filter_jit

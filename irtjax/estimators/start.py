@@ -229,9 +229,9 @@ def low_rank_start(
         values = jnp.where(exposure > 0, values / jnp.maximum(exposure, 1), 0)
     share = jnp.mean(seen)
     left, singular, right = jnp.linalg.svd(values, full_matrices=False)
-    kept = singular >= 1.01 * jnp.sqrt(max(values.shape) * share)
-    kept = kept | (jnp.arange(singular.shape[0]) < 2)
-    smooth = (left * jnp.where(kept, singular, 0)) @ right / share
+    leading = singular >= 1.01 * jnp.sqrt(max(values.shape) * share)
+    leading = leading | (jnp.arange(singular.shape[0]) < 2)
+    smooth = (left * jnp.where(leading, singular, 0)) @ right / share
     truncation = max(truncation, float(jnp.finfo(dtype).eps))
     smooth = jnp.clip(smooth, truncation, 1 - truncation)
     inverse = ndtri if family.link == "probit" else logit

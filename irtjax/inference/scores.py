@@ -105,12 +105,22 @@ def score(
     if not low < high:
         raise ValueError(f"bounds ({low:g}, {high:g}) are not in increasing order")
     dtype = jnp.asarray(items[0]).dtype
-    given = model, items, population, data
-    places = jnp.asarray(nodes, dtype), jax.device_put(np.array([low, high], dtype))
-    given = *given, *places, item_covariance, evidence_moves
-    program = lambda *part: _score_jit(*given, *part, scoring=scoring)
+    at_nodes, ends = jnp.asarray(nodes, dtype), np.array([low, high], dtype)
+    ends = jax.device_put(ends)
+    program = lambda *part: _score_jit(
+        model,
+        items,
+        population,
+        data,
+        at_nodes,
+        ends,
+        item_covariance,
+        evidence_moves,
+        *part,
+        scoring=scoring,
+    )
 
-    def nothing() -> Scores:
+    def empty() -> Scores:
         zeros = jnp.zeros(data.num_subjects, dtype)
         flags = jnp.zeros(data.num_subjects, jnp.int32)
         shared = None
@@ -119,7 +129,7 @@ def score(
             shared = jnp.zeros((data.num_subjects, rank), dtype)
         return Scores(zeros, zeros, zeros, flags, shared)
 
-    return scan_in_stretches(program, nothing, data, dtype)
+    return scan_in_stretches(program, empty, data, dtype)
 
 
 def score_on_nodes(
@@ -164,15 +174,15 @@ def score_on_nodes(
         def scores(block: SubjectBlock, log_lik: Array) -> Scores:
             joint = log_lik + log_weights
             log_marginal = jax.nn.logsumexp(joint, axis=1)
-            found = score_block(block, joint, log_marginal)
+            scored = score_block(block, joint, log_marginal)
             empty = is_empty(block)
-            flag = jnp.where(empty, int(ScoreFlag.NO_RESPONSES), found.flag)
+            flag = jnp.where(empty, int(ScoreFlag.NO_RESPONSES), scored.flag)
             return Scores(
-                jnp.where(empty, mean, found.ability),
-                jnp.where(empty, sd, jnp.sqrt(found.variance)),
+                jnp.where(empty, mean, scored.ability),
+                jnp.where(empty, sd, jnp.sqrt(scored.variance)),
                 log_marginal,
                 flag.astype(jnp.int32),
-                jax.tree.map(lambda x: jnp.where(empty[:, None], 0, x), found.shared),
+                jax.tree.map(lambda x: jnp.where(empty[:, None], 0, x), scored.shared),
             )
 
         return scores

@@ -163,12 +163,13 @@ def watched_score_factors(
     start: Array | None = None,
 ) -> FactorScores:
     """`score_factors` of the same arguments, in calls that show the share done."""
-    given = model, items, population, data, start, NUM_NEWTON
     count, dims = data.num_subjects, items.discrimination.shape[1]
     dtype = items.discrimination.dtype
     blocks = data.stretches(dtype, _numbers_of_cell(dims))
     return blocks_in_stretches(
-        lambda *part: score_factors(*given, *part),
+        lambda *part: score_factors(
+            model, items, population, data, start, NUM_NEWTON, *part
+        ),
         lambda: _no_scores(count, dims, dtype),
         *blocks,
     )
@@ -244,13 +245,13 @@ def _expected(model, items, share, scores: FactorScores, begin, size) -> _Expect
     spread = take_block(scores.spread, begin, size)
     squares = outer(slopes)
     wide = spread.reshape(size, -1) @ squares.T
-    found = expected_cells(model, items, theta @ slopes.T, wide)
-    rise = found.slope * share
+    cells = expected_cells(model, items, theta @ slopes.T, wide)
+    rise = cells.slope * share
     gradient = rise @ slopes
-    hessian = ((found.bend * share) @ squares).reshape(spread.shape)
+    hessian = ((cells.bend * share) @ squares).reshape(spread.shape)
     variance = variance_of_score(gradient, hessian, spread)
     along = jnp.einsum("nkl,nl->nk", covariance, gradient)
-    return _Expected(found.mean @ share, variance, along, rise, found.moves)
+    return _Expected(cells.mean @ share, variance, along, rise, cells.moves)
 
 
 class _Moves(NamedTuple):
@@ -280,8 +281,8 @@ class _Moves(NamedTuple):
         )
         for h, move in enumerate(self.rest):
             border = covariance[:, :dims, dims + h].T
-            both = factor * (theta @ border) + residual * (u @ border)
-            parts = parts + 2 * move * both
+            cross = factor * (theta @ border) + residual * (u @ border)
+            parts = parts + 2 * move * cross
             for k, other in enumerate(self.rest):
                 parts = parts + move * other * covariance[:, dims + h, dims + k]
         return jnp.sum(parts, axis=1)
@@ -291,18 +292,18 @@ class _Moves(NamedTuple):
         size, dims = self.theta.shape
         by_slope = columns[:, :dims].reshape(len(columns), -1)
         shape = size, dims, columns.shape[2]
-        both = (self.factor @ by_slope).reshape(shape) * self.theta[:, :, None]
+        by_theta = (self.factor @ by_slope).reshape(shape) * self.theta[:, :, None]
         by_along = (self.residual @ by_slope).reshape(shape) * self.along[:, :, None]
-        total = jnp.sum(both + by_along, axis=1)
+        total = jnp.sum(by_theta + by_along, axis=1)
         for h, move in enumerate(self.rest):
             total = total + move @ columns[:, dims + h]
         return total
 
     def of_subjects(self, rows: Float[Array, "block rank"]) -> Array:
         """Products of `rows` with the columns of D, `[p rank, items]`."""
-        found = outer(self.theta, rows).T @ self.factor
-        found = found + outer(self.along, rows).T @ self.residual
-        return jnp.concatenate([found, *(rows.T @ x for x in self.rest)])
+        products = outer(self.theta, rows).T @ self.factor
+        products = products + outer(self.along, rows).T @ self.residual
+        return jnp.concatenate([products, *(rows.T @ x for x in self.rest)])
 
 
 class _Passes(NamedTuple):
@@ -351,10 +352,11 @@ def expected_with_items(
     """
     (num_items, dims), width = items.discrimination.shape, item_covariance.shape[1]
     dtype, count = items.discrimination.dtype, data.num_subjects
-    given = model, items, data, scores, item_covariance, key
     size = _block_of(count, num_items, dims, width, dtype)
     return sums_in_stretches(
-        lambda *part: _with_items(*given, *part),
+        lambda *part: _with_items(
+            model, items, data, scores, item_covariance, key, *part
+        ),
         lambda: _Passes.none(count, num_items, width, dtype),
         count,
         size,
@@ -401,14 +403,15 @@ def _with_items(
     def block(begin) -> _Moves:
         part = _expected(model, items, share, scores, begin, size)
         theta = take_block(scores.ability, begin, size)
-        found = item_cells(model, items, theta, *laid_out(begin))
+        derivatives = item_cells(model, items, theta, *laid_out(begin))
         pull = each * (part.along @ slopes.T)
         moves = [x * share for x in part.moves]
-        rest = [m - w * pull for m, w in zip(moves, found.mixed, strict=True)]
-        factor = part.rise - found.curvature * pull
-        residual = found.slope * each
-        known = part.score, part.variance, theta, part.along
-        return _Moves(*known, factor, residual, rest)
+        rest = [m - w * pull for m, w in zip(moves, derivatives.mixed, strict=True)]
+        factor = part.rise - derivatives.curvature * pull
+        residual = derivatives.slope * each
+        return _Moves(
+            part.score, part.variance, theta, part.along, factor, residual, rest
+        )
 
     covariance = item_covariance.astype(dtype)
     ridge = 1e-12 * jnp.eye(width, dtype=dtype) * jnp.max(jnp.abs(covariance))
@@ -422,8 +425,8 @@ def _with_items(
         del is_new
         moves = block(begin)
         variance = moves.own + moves.variance(covariance)
-        found = moves.score, variance, moves.of_items(drawn)
-        return tuple(put_block(x, y, begin) for x, y in zip(carry, found, strict=True))
+        parts = moves.score, variance, moves.of_items(drawn)
+        return tuple(put_block(x, y, begin) for x, y in zip(carry, parts, strict=True))
 
     score, variance, range_ = scan_subject_blocks(
         first, tuple(init[:3]), num_subjects, size, of_first
@@ -438,8 +441,8 @@ def _with_items(
     seen = rows.reshape(width, rank, num_items)
     seen = jnp.einsum("pmj,jpq->mjq", seen, root).reshape(rank, -1)
     values, vectors = jnp.linalg.eigh(seen @ seen.T)
-    kept = slice(-min(SHARED, rank), None)
-    scale = jnp.sqrt(jnp.maximum(values[kept], 0))
-    shared = basis @ (vectors[:, kept] * scale)
-    found = ExpectedOnItems(score, jnp.sqrt(variance), shared)
-    return found, _Passes(score, variance, range_, rows)
+    largest = slice(-min(SHARED, rank), None)
+    scale = jnp.sqrt(jnp.maximum(values[largest], 0))
+    shared = basis @ (vectors[:, largest] * scale)
+    scores_on_items = ExpectedOnItems(score, jnp.sqrt(variance), shared)
+    return scores_on_items, _Passes(score, variance, range_, rows)

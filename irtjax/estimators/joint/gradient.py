@@ -152,15 +152,15 @@ def curvature_of(
 ) -> JointPoint:
     """Information plus the curvature of the priors; positive everywhere."""
     model, data = problem.model, problem.data
-    known = joint_information(model, data, point.coordinates, point.theta)
+    information = joint_information(model, data, point.coordinates, point.theta)
     log_prior = lambda row: model.log_prior(model.family.constrain(row))
     bend = jax.vmap(lambda row: jnp.diagonal(jax.hessian(log_prior)(row)))
     by_items = jnp.abs(penalty * bend(point.coordinates))
-    by_items = weigh_rows(by_items, data.item_weight) + known.coordinates
+    by_items = weigh_rows(by_items, data.item_weight) + information.coordinates
     # A coordinate that the data do not identify must not diverge in one step.
     by_items = jnp.maximum(by_items, 1e-3 * jnp.mean(by_items, axis=0))
     weight = weigh_rows(jnp.ones_like(point.theta), data.subject_weight)
-    by_theta = known.theta + penalty * weight / ability_prior(problem)[1] ** 2
+    by_theta = information.theta + penalty * weight / ability_prior(problem)[1] ** 2
     by_theta = jnp.maximum(by_theta, 1e-3 * jnp.mean(by_theta))
 
     def along(move):
@@ -333,9 +333,9 @@ class Gradient(AbstractPenalised):
         rounding = 4 * jnp.finfo(value.dtype).eps
         slack = rounding * jnp.linalg.norm(state.reference.log_lik)
         improved = evaluated & (value < state.best_value - slack)
-        found = point, value, residual_of(gradient, state.reference, curvature)
+        here = point, value, residual_of(gradient, state.reference, curvature)
         last = state.best, state.best_value, state.residual
-        best, best_value, residual = tree_where(better, found, last)
+        best, best_value, residual = tree_where(better, here, last)
         return state._replace(
             point=point,
             value=value,
@@ -351,16 +351,16 @@ class Gradient(AbstractPenalised):
 
     def _evaluate(self, point, context, optimiser, state, num_seen):
         """Loss and gradient at the new point, and whether they are up to date."""
-        found = lambda: loss_and_gradient(point, context)
+        evaluate = lambda: loss_and_gradient(point, context)
         if self.batch_size is not None:
             epoch = -(-context.problem.data.num_subjects // self.batch_size)
             due = num_seen % epoch == 0
-            return *lax.cond(due, found, lambda: (state.value, state.gradient)), due
+            return *lax.cond(due, evaluate, lambda: (state.value, state.gradient)), due
         # A line search has just evaluated the point it chose.
         get = optax.tree_utils.tree_get
         value, gradient = (get(optimiser, name) for name in ("value", "grad"))
         if value is None or gradient is None:
-            value, gradient = found()
+            value, gradient = evaluate()
         return value, gradient, jnp.ones((), bool)
 
     def goal(self, problem: Any, dtype: Any) -> Any:

@@ -125,8 +125,8 @@ class Laplace(AbstractAscent):
             return problem
         model, free = problem.model, problem.free
         every = model.family.dims or model.family.free_columns(problem.data.num_items)
-        known = not isinstance(free, Tracer) and not model.family.dims
-        if problem.anchored or (known and not np.array_equal(free, every)):
+        concrete = not isinstance(free, Tracer) and not model.family.dims
+        if problem.anchored or (concrete and not np.array_equal(free, every)):
             raise ValueError(
                 "method 'laplace' integrates all items out and fixes none: use EM()"
             )
@@ -156,8 +156,8 @@ class Laplace(AbstractAscent):
                 " irtjax.score, or fit a plain model by method='em', such as '2pl'"
             )
         ability, mode = start_multilevel(model, problem.data)
-        given = isinstance(start, Components)
-        components = start if given else start_components(model, mode)
+        is_position = isinstance(start, Components)
+        components = start if is_position else start_components(model, mode)
         dtype = ability.dtype
         empty = jnp.zeros((distinct.weight.shape[0], mode.shape[1]), mode.dtype)
         mode = empty.at[distinct.of_stem].set(mode)
@@ -198,29 +198,29 @@ class Laplace(AbstractAscent):
     def image(self, problem: MultilevelProblem, state: Any) -> Image:
         """One pass over the items, one Newton step, one maximisation."""
         model = problem.model
-        found = self.approximate(problem, state)
+        approximation = self.approximate(problem, state)
         image = AbilityPoint(
-            *maximise(model, problem.distinct, state.components, found)
+            *maximise(model, problem.distinct, state.components, approximation)
         )
         move, _ = ravel_pytree(jax.tree.map(jnp.subtract, image, state.point))
-        judge, _ = ravel_pytree(judged(model, *image, found.error))
+        judge, _ = ravel_pytree(judged(model, *image, approximation.error))
         last = jnp.where(state.num_seen == 0, -jnp.inf, state.objective)
         recent = state.carry.recent.at[state.num_seen % (WINDOW - 1)].set(last)
         carry = state.carry._replace(
-            shift=found.shift,
-            ability_covariance=found.covariance,
-            **_of_items(found.items),
+            shift=approximation.shift,
+            ability_covariance=approximation.covariance,
+            **_of_items(approximation.items),
         )
         # A proposal without a likelihood leaves nothing to start from.
-        sound = state.is_plain | jnp.isfinite(found.objective)
+        sound = state.is_plain | jnp.isfinite(approximation.objective)
         carry = tree_where(sound, carry, state.carry)._replace(recent=recent)
-        likelihood = problem.distinct.weight @ found.items.log_marginal
+        likelihood = problem.distinct.weight @ approximation.items.log_marginal
         return Image(
             image,
-            found.items.log_marginal,
-            found.objective - likelihood,
+            approximation.items.log_marginal,
+            approximation.objective - likelihood,
             jnp.max(jnp.abs(move * judge)),
-            AbilityPoint(precisions(model, image.components), 1 / found.error),
+            AbilityPoint(precisions(model, image.components), 1 / approximation.error),
             carry,
         )
 
@@ -238,13 +238,13 @@ class Laplace(AbstractAscent):
         shifts, weight = model.num_shifts, model.subject_weight
 
         def newton(state, corrected: bool):
-            found = self.summarise(problem, state, corrected)
-            fixed = fix_scales(problem, components, found)
+            summary = self.summarise(problem, state, corrected)
+            fixed = fix_scales(problem, components, summary)
             gap = state.ability_mode - mean
-            gradient = flatten(found.gradient - gap @ precision) + fixed.gradient
+            gradient = flatten(summary.gradient - gap @ precision) + fixed.gradient
             gradient = centred(gradient, shifts, weight)
             root, data, log_det = factorise(
-                found, precision, groups, fixed.slope, shifts, weight
+                summary, precision, groups, fixed.slope, shifts, weight
             )
             flat = jax.scipy.linalg.cho_solve((root, True), gradient)
             # The rise from the given point to the mode, to second order.
@@ -252,8 +252,8 @@ class Laplace(AbstractAscent):
             inner = rise - 0.5 * jnp.sum((gap @ precision) * gap) - 0.5 * log_det
             step = fold(flat)
             step = step / jnp.maximum(1.0, jnp.max(jnp.abs(step)))
-            found = found._replace(mean=fixed.mean)
-            return found, state.ability_mode + step, root, data, fixed, inner
+            summary = summary._replace(mean=fixed.mean)
+            return summary, state.ability_mode + step, root, data, fixed, inner
 
         # Items are expected at the new abilities: from the same point both overshoot,
         # and some fits then alternate between two points.
@@ -263,14 +263,14 @@ class Laplace(AbstractAscent):
         if groups == 1 and distinct.values.size <= FEW_CELLS:
 
             def again(mode, _):
-                found, mode, *rest = newton(moved(mode), corrected=True)
-                return mode, (found, *rest)
+                summary, mode, *rest = newton(moved(mode), corrected=True)
+                return mode, (summary, *rest)
 
             ability, passes = lax.scan(again, state.ability_mode, length=2)
-            found, root, data, fixed, inner = jax.tree.map(lambda x: x[-1], passes)
+            summary, root, data, fixed, inner = jax.tree.map(lambda x: x[-1], passes)
         else:
             _, ability, *_ = newton(state, corrected=False)
-            found, ability, root, data, fixed, inner = newton(moved(ability), True)
+            summary, ability, root, data, fixed, inner = newton(moved(ability), True)
         solve = lambda x: jax.scipy.linalg.cho_solve((root, True), x)
         # Half a step, as for the shift: items depend on abilities and these on items,
         # which alternates where many groups have free scales.
@@ -284,11 +284,11 @@ class Laplace(AbstractAscent):
         # the fixed means, which h does not contain.
         old = flatten(shift)
         of_items = data @ old - fixed.slope @ (fixed.slope.T @ old)
-        bend = centred(flatten(found.bend) + of_items, shifts, weight)
+        bend = centred(flatten(summary.bend) + of_items, shifts, weight)
         new = jnp.clip(fold(solve(bend)), -error, error)
         shift = (shift + new) / 2
         objective = (
-            distinct.weight @ found.log_marginal
+            distinct.weight @ summary.log_marginal
             + inner
             - (model.total_subjects - shifts / groups)
             * jnp.sum(jnp.log(jnp.diag(factor)))
@@ -297,8 +297,10 @@ class Laplace(AbstractAscent):
         if problem.expected:
             # The items' densities were averaged over the error of the abilities.
             variance = fold(jnp.diagonal(state.ability_covariance))
-            objective = objective + 0.5 * jnp.sum(found.safe * variance)
-        return Approximation(found, ability, shift, covariance, error, mean, objective)
+            objective = objective + 0.5 * jnp.sum(summary.safe * variance)
+        return Approximation(
+            summary, ability, shift, covariance, error, mean, objective
+        )
 
     def summarise(
         self, problem: MultilevelProblem, state: LaplaceState, corrected: bool = True
@@ -403,9 +405,13 @@ class Laplace(AbstractAscent):
             return laplace_estimates(problem, solution, level=run.level)
 
 
-def _of_items(found: Summary) -> dict[str, Array]:
+def _of_items(summary: Summary) -> dict[str, Array]:
     """The parts of a pass over the items that the next one starts from."""
-    return {"mode": found.mode, "mean": found.mean, "covariance": found.covariance}
+    return {
+        "mode": summary.mode,
+        "mean": summary.mean,
+        "covariance": summary.covariance,
+    }
 
 
 def suitable_order(family: AbstractResponseFamily, subjects: int) -> int:

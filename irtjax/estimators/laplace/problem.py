@@ -149,9 +149,11 @@ class MultilevelProblem(eqx.Module):
             subject_design=cut(self.model.subject_design),
             subject_weight=shown,
         )
-        kept = lambda cells: (jnp.asarray(cells)[..., rows] * alive).astype(cells.dtype)
+        copied = lambda cells: (jnp.asarray(cells)[..., rows] * alive).astype(
+            cells.dtype
+        )
         distinct = self.distinct._replace(
-            values=kept(self.distinct.values), exposure=kept(self.distinct.exposure)
+            values=copied(self.distinct.values), exposure=copied(self.distinct.exposure)
         )
         return dataclasses.replace(
             self, model=model, data=data, distinct=distinct, copies=weight
@@ -177,7 +179,7 @@ class MultilevelProblem(eqx.Module):
         if model.family.offsets() is not None or distinct.values.size > FEW_CELLS:
             return self
         size, width, count = distinct.values.shape
-        known, weight = model.subject_weight, None
+        own_weight, weight = model.subject_weight, None
         least = max(count, self.least_subjects)
         rows = padded_size(least, 1)
         if size * width * rows > PADDED_CELLS:
@@ -188,8 +190,8 @@ class MultilevelProblem(eqx.Module):
             weight = jax.device_put(
                 (np.arange(rows) < count).astype(model.design.dtype)
             )
-        if known is not None:
-            weight = resized(known, rows, 0)
+        if own_weight is not None:
+            weight = resized(own_weight, rows, 0)
         distinct = distinct._replace(
             values=resized(distinct.values, rows, 2),
             exposure=resized(distinct.exposure, rows, 2),
@@ -346,17 +348,21 @@ def resized(
     Not for use under jit: on the host, as slices compile a program for each size, and
     so does `jnp.array`.
     """
-    found = np.asarray(array)
+    parts_of_all = np.asarray(array)
     for axis in axes:
-        if found.shape[axis] == groups * count:
+        if parts_of_all.shape[axis] == groups * count:
             continue
-        parts = np.moveaxis(found, axis, 0)
+        parts = np.moveaxis(parts_of_all, axis, 0)
         parts = parts.reshape(groups, len(parts) // groups, *parts.shape[1:])
         parts = parts[:, :count]
-        more = [(0, 0), (0, count - parts.shape[1]), *[(0, 0)] * (found.ndim - 1)]
-        parts = np.pad(parts, more).reshape(groups * count, *parts.shape[2:])
-        found = np.moveaxis(parts, 0, axis)
-    return jax.device_put(found)
+        padding = [
+            (0, 0),
+            (0, count - parts.shape[1]),
+            *[(0, 0)] * (parts_of_all.ndim - 1),
+        ]
+        parts = np.pad(parts, padding).reshape(groups * count, *parts.shape[2:])
+        parts_of_all = np.moveaxis(parts, 0, axis)
+    return jax.device_put(parts_of_all)
 
 
 def with_subjects(state: LaplaceState, count: int) -> LaplaceState:

@@ -136,10 +136,10 @@ class EMAround(AbstractFactorEM):
         if population is None:
             dims, dtype = self.points.dims, start.items.intercept.dtype
             population = Population(jnp.zeros(dims, dtype), jnp.ones(dims, dtype))
-        found = score_factors(
+        scores = score_factors(
             problem.model, start.items, population, problem.data, start.theta
         )
-        return Placed.around(found)
+        return Placed.around(scores)
 
     def sweep(self, problem: Problem, point: FactorPoint, posterior: Placed) -> Sweep:
         """Likelihood of every subject, and what items need of its posterior."""
@@ -170,8 +170,8 @@ class EMAround(AbstractFactorEM):
         zeros = lambda *shape: jnp.zeros(shape, dtype)
         sums = zeros(num_items, width**2), zeros(num_items, width), zeros(dims, dims)
         init = *sums, zeros(), zeros(data.num_subjects)
-        found = scan_subject_blocks(body, init, data.num_subjects, size)
-        curvature, gradient, second, total, log_lik = found
+        sums_of_all = scan_subject_blocks(body, init, data.num_subjects, size)
+        curvature, gradient, second, total, log_lik = sums_of_all
         curvature = curvature.reshape(num_items, width, width)
         items = Quadratic(gradient, curvature)
         return Sweep(log_lik, items, second / total, posterior, zeros())
@@ -260,9 +260,9 @@ class EMAround(AbstractFactorEM):
         distance = jnp.sum((flat @ constants.precision) * flat, axis=1)
         scale = jnp.sum(jnp.log(jnp.diagonal(root, axis1=1, axis2=2)), axis=1)
         joint = joint - distance.reshape(size, -1) / 2 + log_ratio + scale[:, None]
-        found = jax.nn.logsumexp(joint, axis=1)
-        share = jnp.exp(joint - found[:, None])
-        log_lik = found + constants.log_density
+        total = jax.nn.logsumexp(joint, axis=1)
+        share = jnp.exp(joint - total[:, None])
+        log_lik = total + constants.log_density
         return _Block(values, theta, counted, chance, bend, share, log_lik)
 
     def _variance(self, share: Float[Array, "block points"]) -> Array:
@@ -338,7 +338,7 @@ def refine(
     steps = np.concatenate(trace)
     error = float(np.sqrt(float(seen.variance)))
     record = {"points": points.num_points, "log_likelihood_error": error}
-    found = Fit(
+    refined = Fit(
         as_parameters(reported, best),
         jnp.sum(total),
         by_subject,
@@ -350,7 +350,7 @@ def refine(
         last.state,
         problem.model,
     )
-    return Refined(found, record)
+    return Refined(refined, record)
 
 
 def without_rotation(

@@ -324,8 +324,9 @@ class EM(AbstractAscent, AbstractOnNodes):
         steps = run.steps(self.runs.max_steps)
         if problem.model.family.dims:
             line = None if self.nodes is None else np.asarray(self.nodes)
-            given = problem, start, run, tolerance, self.memory, steps
-            return solve_on_grid(*given, line)
+            return solve_on_grid(
+                problem, start, run, tolerance, self.memory, steps, line
+            )
         problem = pad_problem(problem, start.items[0].dtype)
         start = pad_start(start, problem.data)
         return solve_on_nodes(problem, method, start, None, steps, run.clock)
@@ -335,8 +336,8 @@ class EM(AbstractAscent, AbstractOnNodes):
         if problem.model.family.dims:
             return super().estimates(problem, solution, run)
         dtype = solution.fit.parameters.items[0].dtype
-        found = super().estimates(pad_problem(problem, dtype), solution, run)
-        return cut_estimates(found, problem)
+        padded = super().estimates(pad_problem(problem, dtype), solution, run)
+        return cut_estimates(padded, problem)
 
 
 def start_point(problem: Problem, start: Start, population: str) -> Point:

@@ -80,8 +80,8 @@ class FactorPoint(NamedTuple):
     @property
     def intercept(self) -> Float[Array, "items *cuts"]:
         """The intercepts."""
-        found = self.stacked[:, : -len(self.correlation)]
-        return found[:, 0] if found.shape[1] == 1 else found
+        cuts = self.stacked[:, : -len(self.correlation)]
+        return cuts[:, 0] if cuts.shape[1] == 1 else cuts
 
 
 class Sweep(NamedTuple):
@@ -133,8 +133,8 @@ class AbstractFactorMarginal(AbstractAscent):
         """The best correlations where they are estimated."""
         unit = jnp.eye(len(correlation), dtype=correlation.dtype)
         second = total * second + PRIOR_SUBJECTS * unit
-        found = best_correlation(correlation, second / (total + PRIOR_SUBJECTS))
-        return jnp.where(correlates(problem), found, correlation)
+        best = best_correlation(correlation, second / (total + PRIOR_SUBJECTS))
+        return jnp.where(correlates(problem), best, correlation)
 
     def _residual(self, problem, point, image, scale, items: Quadratic) -> Scalar:
         """Largest gradient or move of a free parameter, in standard errors."""
@@ -351,8 +351,8 @@ def best_correlation(
     def height(matrix):
         root = inverse_root(matrix)
         log_det = -2 * jnp.sum(jnp.log(jnp.diagonal(root)))
-        found = -log_det - jnp.sum((root @ second) * root)
-        return jnp.where(jnp.isfinite(found), found, -jnp.inf)
+        value = -log_det - jnp.sum((root @ second) * root)
+        return jnp.where(jnp.isfinite(value), value, -jnp.inf)
 
     def improve(_, matrix):
         inverse, _ = inverse_of(matrix)
@@ -380,12 +380,12 @@ def with_own_correlation(problem: Problem, start: Start) -> Start:
     slopes = start.items.discrimination
     dtype, dims = slopes.dtype, slopes.shape[1]
     none, unit = jnp.zeros(dims, dtype), jnp.eye(dims, dtype=dtype)
-    given = unit
+    own = unit
     if start.population is not None and start.population.correlation is not None:
-        given = start.population.correlation.astype(dtype)
-    slopes = jnp.where(rotates(problem), slopes @ jnp.linalg.cholesky(given), slopes)
+        own = start.population.correlation.astype(dtype)
+    slopes = jnp.where(rotates(problem), slopes @ jnp.linalg.cholesky(own), slopes)
     population = Population(
-        none, none + 1, None, jnp.where(correlates(problem), given, unit)
+        none, none + 1, None, jnp.where(correlates(problem), own, unit)
     )
     items = start.items._replace(discrimination=slopes)
     return start._replace(items=items, population=population)

@@ -154,8 +154,8 @@ class GVEM(AbstractFactorEM):
         sums = zeros(num_items, width**2), zeros(num_items, width), zeros(dims, dims)
         by_subject = zeros(num_subjects), *map(jnp.zeros_like, posterior)
         init = *sums, zeros(), zeros(), *by_subject
-        found = scan_subject_blocks(body, init, num_subjects, size)
-        curvature, linear, second, total, settled, bound, mean, covariance = found
+        results = scan_subject_blocks(body, init, num_subjects, size)
+        curvature, linear, second, total, settled, bound, mean, covariance = results
         curvature = curvature.reshape(num_items, width, width)
         gradient = linear - jnp.einsum("jpq,jq->jp", curvature, point.stacked)
         new, items = NormalPosteriors(mean, covariance), Quadratic(gradient, curvature)
@@ -170,8 +170,8 @@ class GVEM(AbstractFactorEM):
         points = points_for(dims, self.num_samples, key)
         around = EMAround(self.tolerance, self.memory, points)
         limit = steps if self.correct else 0
-        found = refine(problem, around, fit, limit, run)
-        return Solution(found.fit, self, steps, record=found.record)
+        refined = refine(problem, around, fit, limit, run)
+        return Solution(refined.fit, self, steps, record=refined.record)
 
     def record(self) -> dict[str, Any]:
         """Whether the likelihood was maximised after its bound."""

@@ -136,13 +136,13 @@ def _narrowest(problem: Problem, parameters: Parameters) -> Array:
     family, records = by_product(model, items)
     slopes = items.discrimination @ root
     over_items = jax.vmap(family.information)
-    found = jax.vmap(over_items, (None, 0))(records, standard @ slopes.T)
+    by_item = jax.vmap(over_items, (None, 0))(records, standard @ slopes.T)
     exposure = jnp.ones(len(items.intercept), dtype)
     if data.trials is not None:
         exposure = jnp.max(data.trials, axis=0).astype(dtype)
     if data.item_weight is not None:
         exposure = exposure * data.item_weight.astype(dtype)
-    information = (found * exposure) @ outer(slopes)
+    information = (by_item * exposure) @ outer(slopes)
     largest = jnp.linalg.eigvalsh(information.reshape(-1, dims, dims))[:, -1]
     return 1 / jnp.sqrt(1 + jnp.max(largest))
 
@@ -218,8 +218,10 @@ def solve_on_grid(
     for attempt in range(MOST_GRIDS):
         if line is None:
             assert start.population is not None
-            found = Parameters(start.items, start.population)
-            nodes = nodes_for_items(problem, found, math.inf if attempt else widest)
+            parameters = Parameters(start.items, start.population)
+            nodes = nodes_for_items(
+                problem, parameters, math.inf if attempt else widest
+            )
         else:
             nodes = np.stack(np.meshgrid(*[line] * dims), -1).reshape(-1, dims)
         method = dataclasses.replace(method, nodes=jnp.asarray(nodes, dtype))

@@ -172,18 +172,18 @@ def normal_sweep(
         covariance, log_precision = inverse_of(precision)
         pull = (rest * bend) @ slopes
         mean = jnp.einsum("nkl,nl->nk", covariance, pull)
-        found = -(seen @ constant + rest**2 @ bend) + jnp.sum(pull * mean, axis=1)
-        found = 0.5 * (found - log_det - log_precision)
+        density = -(seen @ constant + rest**2 @ bend) + jnp.sum(pull * mean, axis=1)
+        density = 0.5 * (density - log_det - log_precision)
         weight = block_weight(data, start, is_new, dtype)
         square = covariance + mean[:, :, None] * mean[:, None, :]
         full = jnp.concatenate([jnp.ones_like(mean[:, :1]), mean], axis=1)
-        both = jnp.concatenate(
+        full_square = jnp.concatenate(
             [full[:, None, :], jnp.concatenate([mean[:, :, None], square], 2)], axis=1
         )
         left = full * weight[:, None]
         return (
-            put_block(log_lik, found, start),
-            design + seen.T @ (both.reshape(size, -1) * weight[:, None]),
+            put_block(log_lik, density, start),
+            design + seen.T @ (full_square.reshape(size, -1) * weight[:, None]),
             cross + (seen * values).T @ left,
             squares + weight @ (seen * values**2),
             second + jnp.tensordot(weight, square, 1),
@@ -193,8 +193,8 @@ def normal_sweep(
     width = dims + 1
     of_items = zeros(num_items, width**2), zeros(num_items, width), zeros(num_items)
     init = zeros(num_subjects), *of_items, zeros(dims, dims)
-    found = scan_subject_blocks(body, init, num_subjects, size)
-    log_lik, design, cross, squares, second = found
+    results = scan_subject_blocks(body, init, num_subjects, size)
+    log_lik, design, cross, squares, second = results
     design = design.reshape(num_items, width, width)
     weight = data.subject_weight
     total = num_subjects if weight is None else jnp.sum(weight.astype(dtype))

@@ -51,8 +51,8 @@ class AbstractTrained(AbstractMethod):
 
     def estimates(self, problem: Problem, solution: Solution, run: Run) -> Estimates:
         """Those of a joint method; training ends before estimates become infinite."""
-        found = super().estimates(problem, solution, run)
-        return dataclasses.replace(found, finite=True, trained=True)
+        estimates = super().estimates(problem, solution, run)
+        return dataclasses.replace(estimates, finite=True, trained=True)
 
     def record(self) -> dict[str, Any]:
         """Fields that are numbers, names, or tuples of these, which become lists."""
