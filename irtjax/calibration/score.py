@@ -137,8 +137,8 @@ def score(
         table = read(data, **as_typed(of_fit(fit.options)))
     table, rows, notes = _match(fit, coded_as(fit.options, table))
     model = dataclasses.replace(fit.model, family=fit.model.family.of_items(rows))
-    table, scores, more = _on_scale(fit, model, table, rows)
-    notes += more
+    table, scores, scale_notes = _on_scale(fit, model, table, rows)
+    notes += scale_notes
     uncertain = item_errors(fit)
     blocks = factor_item_errors(fit) if model.family.dims else None
     notes += (*_of_item_errors(fit, uncertain, blocks), *_left_out(fit))
@@ -166,8 +166,8 @@ def score(
     if fit.model.has_lengths and part is None:
         notes += ("scored from accuracy alone: no lengths were used",)
     interval = _interval(fit, table, ability, error, chosen)
-    more = speeds | new_scores.columns
-    scored = _table(table, ability, error, interval, new_scores.flags, more)
+    numbers = speeds | new_scores.columns
+    scored = _table(table, ability, error, interval, new_scores.flags, numbers)
     whole = None
     count = len(fit.subject_names) + table.num_subjects
     if scoring == "eap" and count <= MOST_RANKED and not why_not_ranked(fit):
@@ -256,8 +256,8 @@ def _of_item_errors(fit: Calibration, *errors: Any) -> tuple[str, ...]:
     return (f"{text} {counted(len(fit.subject_names), 'subject')} of the fit",)
 
 
-def _table(table: ResponseTable, ability, error, interval, flags, more) -> pa.Table:
-    """One row per subject; `more` are columns of numbers after these."""
+def _table(table: ResponseTable, ability, error, interval, flags, numbers) -> pa.Table:
+    """One row per subject; `numbers` are columns after these."""
     import pyarrow as pa
 
     accuracy, observed = table.subject_accuracy(), table.num_answered(1)
@@ -271,8 +271,9 @@ def _table(table: ResponseTable, ability, error, interval, flags, more) -> pa.Ta
         "observed": observed,
         "flags": pa.array(flags, pa.string()),
     }
-    numbers = {name: np.asarray(x, np.float64) for name, x in more.items()}
-    return pa.table(columns | numbers)
+    return pa.table(
+        columns | {name: np.asarray(x, np.float64) for name, x in numbers.items()}
+    )
 
 
 def _of_one_ability(request: _Request, errors: ItemErrors | None) -> _Abilities:
@@ -280,8 +281,7 @@ def _of_one_ability(request: _Request, errors: ItemErrors | None) -> _Abilities:
     fit, model, rows, items, data, scoring = request
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
     options, notes = _with_errors(errors, model, rows)
-    known = model, items, population, data
-    scores = inference.score(*known, scoring=scoring, **options)
+    scores = inference.score(model, items, population, data, scoring=scoring, **options)
     flags = [inference.ScoreFlag(int(f)).explain() for f in np.asarray(scores.flag)]
     return _Abilities(scores.ability, scores.standard_error, flags, {}, notes, scoring)
 
@@ -341,13 +341,14 @@ def _of_factors(request: _Request, blocks: np.ndarray | None) -> _Abilities:
     else:
         placed = data.among(rows, len(fit.item_names))
         covariance = jnp.asarray(blocks, every.discrimination.dtype)
-        known = fit.model, every, placed, modes, covariance
-        ability, error, _ = expected_with_items(*known)
+        ability, error, _ = expected_with_items(
+            fit.model, every, placed, modes, covariance
+        )
     errors = np.sqrt(np.diagonal(modes.covariance, axis1=1, axis2=2))
     names = factors.names.tolist()
-    more = _by_ability(names, modes.ability, errors, modes.converged)
+    flags, columns = _by_ability(names, modes.ability, errors, modes.converged)
     note = "the ability is the expected score on all items of the fit"
-    return _Abilities(ability, error, *more, (note,), "map")
+    return _Abilities(ability, error, flags, columns, (note,), "map")
 
 
 def _by_ability(names: list[str], ability, error, converged):
@@ -388,16 +389,22 @@ def _of_groups(request: _Request) -> _Abilities:
     assert structure is not None
     own, variance = structure.specific_covariance, structure.general_variance
     group, prior = jnp.asarray(structure.group)[rows], jnp.asarray(own, items[0].dtype)
-    problem = model.family, items, group, prior, data
-    group_scores = inference.score_groups(*problem, variance=variance)
-    errors = group_scores.general_error, group_scores.error
+    group_scores = inference.score_groups(
+        model.family, items, group, prior, data, variance=variance
+    )
+    general_error, error = group_scores.general_error, group_scores.error
     if structure.possible is not None:  # A fit of an earlier version has none.
-        known = group_scores, own, variance, structure.possible
-        errors = inference.errors_over_covariances(*known)
+        general_error, error = inference.errors_over_covariances(
+            group_scores, own, variance, structure.possible
+        )
     names = structure.groups.tolist()
-    more = _by_ability(names, group_scores.ability, errors[1], group_scores.converged)
+    flags, columns = _by_ability(
+        names, group_scores.ability, error, group_scores.converged
+    )
     note = "abilities are posterior modes, one per group and a general one"
-    return _Abilities(group_scores.general, errors[0], *more, (note,), "map")
+    return _Abilities(
+        group_scores.general, general_error, flags, columns, (note,), "map"
+    )
 
 
 def _uses_lengths(fit: Calibration, table, measures: str, scoring: str) -> bool:
@@ -431,9 +438,9 @@ def _scored(fit, model, table, rows, measures: str, uses_lengths: bool) -> Any:
     if not uses_lengths:
         return data, None
     if measures == "length":
-        nothing = jnp.zeros(data.values.shape, bool)
+        none = jnp.zeros(data.values.shape, bool)
         values = jnp.zeros_like(data.values)
-        data = dataclasses.replace(data, values=values, observed=nothing, trials=None)
+        data = dataclasses.replace(data, values=values, observed=none, trials=None)
     parameters = fit.parameters.lengths
     items = jax.tree.map(lambda x: jnp.asarray(x)[rows], parameters.items)
     rho = jnp.asarray(parameters.correlation)
