@@ -83,7 +83,6 @@ CLASSICAL = (
     ClassicalFit("AMC23", "2pl", "laplace"),
     ClassicalFit("GSM8K", "2pl", "em"),
     ClassicalFit("SWE-bench Verified", "2pl", "mm"),
-    ClassicalFit("SWE-bench Verified", irtjax.Factor(3), "gvem"),
     ClassicalFit("SWE-bench Verified", "2pl", "laplace"),
 )
 
