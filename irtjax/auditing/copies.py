@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +11,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from irtjax.data.sparse_table import SparseCells
+from irtjax.numerics.programs import stored_jit
 from irtjax.validity.residual_cells import best_of_each, cell_chances, pairs_of_items
 from irtjax.validity.residuals import WIDTH, chances
 
@@ -165,7 +165,7 @@ def _partners(
     return partner
 
 
-@eqx.filter_jit
+@stored_jit
 def _met_and_agreed(first: jax.Array, second: jax.Array, same: bool):
     """Most subjects that an item shares with one it agrees with, and its place.
 
@@ -180,7 +180,7 @@ def _met_and_agreed(first: jax.Array, second: jax.Array, same: bool):
     return [f(x, axis=1) for x in sides for f in (jnp.max, jnp.argmax)]
 
 
-@eqx.filter_jit
+@stored_jit
 def _agreement(family, here, there, ability, met):
     """Chance that all subjects who met both items answer them alike, `[pairs]`."""
     p, q = chances(family, here, ability), chances(family, there, ability)

@@ -204,7 +204,7 @@ def examine(
 ) -> ItemStatistics:
     """Computes all statistics of all items."""
     family = fitted.fit.model.family
-    records = jax.tree.map(jnp.asarray, fitted.items)
+    records = jax.device_put(fitted.items)
     of_fit = family, records, fitted.ability
     slope, intercept = slopes_and_intercepts(family, fitted.items)
     cells = table.binary_cells

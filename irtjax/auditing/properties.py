@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri
 
 from irtjax.numerics.order import average_ranks
+from irtjax.numerics.programs import stored_jit
 
 #: The properties in the order of the paper's Table 5, and whether more is better.
 PROPERTIES = {
@@ -74,7 +74,7 @@ def item_properties(family: Any, items: Any, strongest: float) -> dict[str, np.n
     }
 
 
-@eqx.filter_jit
+@stored_jit
 def _at_ability(family: Any, items: Any, theta: jax.Array):
     """P, dP / dtheta and information of each item at one ability."""
 

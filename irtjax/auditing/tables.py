@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
 
@@ -27,7 +26,7 @@ from irtjax.data import ResponseTable
 from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity.classical import Classical
 from irtjax.validity.missing_matrix import MissingByAbility
-from irtjax.validity.tetrachoric import tetrachoric_of_counts
+from irtjax.validity.tetrachoric import solve_tables
 
 
 def _names(places: np.ndarray, names: np.ndarray) -> pa.Array:
@@ -47,7 +46,6 @@ def item_table(
     """One row per item; docs/columns.md defines the columns."""
     c, groups = statistics.classical, statistics.groups
     blank = np.full(table.num_items, np.nan)
-    counts = (jnp.asarray(x, float) for x in c.rest_table)
     q_zero = benjamini_hochberg(c.p_zero)
     columns: dict[str, Any] = {
         "item": pa.array(table.items.tolist(), pa.string()),
@@ -64,7 +62,7 @@ def item_table(
         "chance_of_strongest": number_column(statistics.properties["chance"]),
         "item_rest": number_column(c.item_rest),
         "biserial": number_column(c.biserial),
-        "tetrachoric": number_column(tetrachoric_of_counts(*counts)),
+        "tetrachoric": number_column(solve_tables(np.stack(c.rest_table))),
         "alpha_without": number_column(c.alpha_without),
         "infit": number_column(statistics.residuals.infit),
         "outfit": number_column(statistics.residuals.outfit),

@@ -420,7 +420,9 @@ class ResponseTable(HasTable):
         from irtjax.data.responses import Responses
 
         codes = {
-            name: jnp.array(np.unique(labels, return_inverse=True)[1].astype(np.int32))
+            name: jax.device_put(
+                np.unique(labels, return_inverse=True)[1].astype(np.int32)
+            )
             for name, labels in self.item_facets.items()
         }
         log_length = seen = None

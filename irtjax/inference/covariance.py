@@ -106,12 +106,13 @@ class Covariance(NamedTuple):
     def of_independent(cls, items: Float[Array, "items columns columns"]) -> Covariance:
         """Items whose errors are independent, the population as known."""
         num_items, columns, _ = items.shape
-        zeros = lambda *shape: jnp.zeros(shape, items.dtype)
+        # Made on the host, where no shape has a program of its own.
+        zeros = lambda *shape: np.zeros(shape, items.dtype)
         scale = zeros(2, 2), zeros(num_items, columns, 2)
         shared = zeros(0, num_items, columns), zeros(0, 2)
-        yes, no, lost = jnp.ones((), bool), jnp.zeros((), bool), jnp.zeros_like(items)
-        negative = jnp.zeros((), jnp.int32)
-        return cls(items, *scale, yes, *shared, no, (lost, *scale), negative)
+        lost = zeros(*items.shape), *scale
+        flags = np.True_, *shared, np.False_, lost, np.int32(0)
+        return cls(items, *jax.device_put((*scale, *flags)))
 
 
 def _counts(data: AbstractResponses) -> tuple[int, int]:

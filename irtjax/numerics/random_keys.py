@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax._types import KeyArray, RandomKey
+from irtjax.numerics.programs import stored_jit
 
 
 def is_key(key: Any) -> bool:
@@ -41,6 +42,33 @@ def as_key(key: RandomKey | None) -> KeyArray:
         words: Any = np.array([0, seed], np.uint32)
         return jax.random.wrap_key_data(words)
     return jax.random.key(seed)
+
+
+def split_key(key: KeyArray) -> tuple[KeyArray, KeyArray]:
+    """`jax.random.split` in two, by a stored program."""
+    words = np.asarray(_split(key))
+    first, second = (_key_of(x, key) for x in words)
+    return first, second
+
+
+def fold_in(key: KeyArray, number: int) -> KeyArray:
+    """`jax.random.fold_in` by a stored program, the same for all numbers."""
+    return _key_of(_fold_in(key, np.uint32(number)), key)
+
+
+@stored_jit
+def _split(key: KeyArray):
+    return jax.random.key_data(jax.random.split(key))
+
+
+@stored_jit
+def _fold_in(key: KeyArray, number):
+    return jax.random.key_data(jax.random.fold_in(key, number))
+
+
+def _key_of(words: Any, like: KeyArray) -> KeyArray:
+    """A key of the same kind as another: programs that return keys are not stored."""
+    return jax.random.wrap_key_data(words, impl=jax.random.key_impl(like))
 
 
 def seed_of(key: RandomKey | None) -> int:

@@ -28,6 +28,7 @@ from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
 from irtjax.likelihood.products import expected_categories, expected_cells, outer
 from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
+from irtjax.numerics.programs import stored_jit
 from irtjax.prediction.stacking import is_stacked, stack_of
 from irtjax.ranking import without_scale
 
@@ -253,16 +254,22 @@ def _factor_cells(model, records, ability, covariance, categories: bool):
 
 def _item_points(fit: Calibration, places: np.ndarray):
     """Items at the points of the cubature, `[points, items]`, or at their estimates."""
-    items = jax.tree.map(lambda x: jnp.asarray(x)[places], fit.parameters.items)
+    items = jax.tree.map(lambda x: np.asarray(x)[places], fit.parameters.items)
     if not fit.multilevel or fit.item_covariance is None:
-        return jax.tree.map(lambda x: x[None], items)
+        return jax.device_put(jax.tree.map(lambda x: x[None], items))
     family = fit.model.family.of_items(places)
     # For k coordinates x ~ N(m, L L') the 2 k points m +- sqrt(k) L e_c with equal
     # weights are exact to degree 3.
     values, vectors = np.linalg.eigh(np.asarray(fit.item_covariance, float)[places])
     roots = vectors * np.sqrt(np.maximum(values, 0))[:, None, :]
     far = np.sqrt(roots.shape[-1]) * np.moveaxis(roots, -1, 0)
-    moves = jnp.asarray(np.concatenate([far, -far]), items[0].dtype)
+    moves = np.concatenate([far, -far]).astype(items[0].dtype)
+    return _moved_items(family, items, moves)
+
+
+@stored_jit
+def _moved_items(family, items, moves):
+    """Items with each of the moves added to their coordinates, `[points, items]`."""
     estimated = {parameter.name for parameter in family.parameters}
 
     def at(move, item):
@@ -273,7 +280,7 @@ def _item_points(fit: Calibration, places: np.ndarray):
     return jax.vmap(jax.vmap(at), in_axes=(0, None))(moves, items)
 
 
-@eqx.filter_jit
+@stored_jit
 def _predict_block(family, points, ability, error, rule, categories: bool):
     """Means, standard deviations and, if wanted, probabilities of a block of cells."""
 

@@ -117,9 +117,10 @@ def _subset_items(small: Shrunken) -> Any:
     import pyarrow as pa
 
     from irtjax.inference.information import difficulty
+    from irtjax.numerics.programs import stored_jit
 
     slope = np.asarray(small.parameters.discrimination, float)
-    place = np.asarray(difficulty(small.parameters), float)
+    place = np.asarray(stored_jit(difficulty)(small.parameters), float)
     if slope.ndim > 1:
         slope = np.linalg.norm(slope, axis=1)
     if place.ndim > 1:

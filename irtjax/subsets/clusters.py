@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from irtjax._types import KeyArray
+from irtjax.numerics.random_keys import fold_in
 
 #: Lloyd's steps at most; on every data set tried the assignments converged before.
 NUM_STEPS = 30
@@ -85,7 +86,7 @@ def anchors(
     chosen = near[first]
     if len(chosen) < size:
         others = np.setdiff1d(np.arange(len(mass)), chosen)
-        draw = generator_of(jax.random.fold_in(key, size)).permutation(others)
+        draw = generator_of(fold_in(key, size)).permutation(others)
         heavy = draw[np.argsort(-total[item_label[draw]], kind="stable")]
         chosen = np.concatenate([chosen, heavy[: size - len(chosen)]])
     sharing = np.bincount(item_label[chosen], minlength=clusters)

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -42,6 +41,7 @@ from irtjax.models.families.bounded import (
 from irtjax.models.families.shares import ShareScores
 from irtjax.models.model import Model, highest_response, unit_responses
 from irtjax.numerics.kernels import equal_nodes
+from irtjax.numerics.random_keys import fold_in
 from irtjax.subsets.clusters import generator_of
 from irtjax.subsets.predictor import NodeCurves, Prediction, Whole, curves_of, predict
 from irtjax.subsets.selection import (
@@ -253,7 +253,7 @@ def choose_from(
     pool: Pool, knowledge: Knowledge, rule: str, sizes: tuple[int, ...], key: KeyArray
 ) -> dict[int, ItemChoice]:
     """Subsets of several sizes, by a random key of the rule's own."""
-    key, vectors = jax.random.fold_in(key, RULES.index(rule)), None
+    key, vectors = fold_in(key, RULES.index(rule)), None
     if rule in NEED_VECTORS:
         vectors = pool.success_vectors(knowledge.held, centred=rule == "regression")
     return choose(

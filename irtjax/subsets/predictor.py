@@ -15,9 +15,12 @@ from scipy.special import ndtri
 from irtjax.likelihood.quadrature import REACH, largest_information, nodes_for
 from irtjax.models.model import Model, Population, unit_responses
 from irtjax.numerics.kernels import equal_nodes
+from irtjax.numerics.programs import stored_jit
 
 #: Numbers that one table of items by nodes may hold, unless it has 201 nodes.
 LARGEST_TABLE = 20_000_000
+#: Nodes of a table are a multiple of this: folds share one program.
+TABLE_NODES = 240
 #: Subjects of a block of posteriors.
 BLOCK = 2048
 #: An error of the full score that is no more than rounding.
@@ -62,7 +65,7 @@ def as_records(items: Any) -> Any:
     return jax.tree.map(lambda x: jnp.asarray(x, dtype), items)
 
 
-@jax.jit
+@stored_jit
 def _tables(model: Model, items: Any, theta):
     """Natural parameters, means and variances, `[items, nodes]`."""
     family = model.family
@@ -112,9 +115,10 @@ def curves_at(
     responses: np.ndarray,
 ) -> NodeCurves:
     """Curves on given nodes, `[nodes]` abilities and log weights; see `curves_of`."""
-    items = as_records(items)
-    tables = _tables(model, items, jnp.asarray(ability, items[0].dtype))
-    natural, mean, variance = jax.tree.map(np.asarray, tables)
+    items, count = as_records(items), len(ability)
+    nodes = np.pad(ability, (0, -count % TABLE_NODES), mode="edge")
+    tables = _tables(model, items, nodes.astype(items[0].dtype))
+    natural, mean, variance = jax.tree.map(lambda x: np.asarray(x)[:, :count], tables)
     if np.any(responses != 1):
         # A score has the log-likelihood of its responses, and the variance of a mean.
         each = np.asarray(responses, mean.dtype)[:, None]
@@ -199,7 +203,7 @@ def _predict(model, curves, values, observed, target, weight, whole) -> Predicti
     right = unit_responses(model, values.astype(float)) * seen
     joint = curves.log_weight + seen @ curves.natural[0]
     # Statistics are 0 where a response is missing, since its value is.
-    statistics = model.family.statistics(jnp.asarray(values))
+    statistics = model.family.statistics(jax.device_put(values))
     for statistic, natural in zip(statistics, curves.natural[1:], strict=True):
         joint = joint + np.asarray(statistic, float) @ natural
     joint -= joint.max(axis=1, keepdims=True)

@@ -8,7 +8,6 @@ is shared out in proportion.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +19,8 @@ from jaxtyping import Array, Float, Int
 from irtjax._types import KeyArray
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import equal_nodes, normal_log_weights
+from irtjax.numerics.programs import stored_jit
+from irtjax.numerics.random_keys import fold_in
 from irtjax.subsets.clusters import anchors, generator_of
 from irtjax.subsets.forward import first_tier, forward_priority, spread_priority
 from irtjax.subsets.predictor import as_records, moments
@@ -60,10 +61,15 @@ class ItemChoice(NamedTuple):
     weight: np.ndarray
 
 
-@jax.jit
-def _worth(model: Model, items: Any, target, theta, weight, precision):
-    """`worth` for abilities and weights that are given."""
-    family = model.family
+@stored_jit
+def _worth(model: Model, items: Any, mean, sd, target, abilities, responses):
+    """`worth` of arrays of one dtype, in one program."""
+    family, dtype = model.family, sd.dtype
+    if abilities is None:
+        nodes = jnp.asarray(equal_nodes(-4.0, 4.0, NUM_ABILITIES), dtype)
+        theta, weight = mean + sd * nodes, jax.nn.softmax(normal_log_weights(nodes))
+    else:
+        theta, weight = abilities, jnp.full(abilities.shape, 1 / abilities.size, dtype)
 
     def of_item(item, ability):
         at = lambda t: moments(family, item, t)
@@ -73,7 +79,9 @@ def _worth(model: Model, items: Any, target, theta, weight, precision):
     over_items = jax.vmap(of_item, in_axes=(0, None))
     slope, noise, information = lax.map(lambda t: over_items(items, t), theta)
     slope, noise = slope * target, noise * target**2
-    return Worth(weight, precision, information, slope, noise, items.discrimination)
+    if responses is not None:
+        information, noise = information * responses, noise / responses
+    return Worth(weight, 1 / sd**2, information, slope, noise, items.discrimination)
 
 
 def worth(
@@ -91,24 +99,12 @@ def worth(
     """
     items = as_records(items)
     dtype = items[0].dtype
-    sd = jnp.asarray(population.sd, dtype)
-    if abilities is None:
-        nodes = jnp.asarray(equal_nodes(-4.0, 4.0, NUM_ABILITIES), dtype)
-        theta = jnp.asarray(population.mean, dtype) + sd * nodes
-        weight = jax.nn.softmax(normal_log_weights(nodes))
-    else:
-        theta = jnp.asarray(abilities, dtype)
-        weight = jnp.full(theta.shape, 1 / theta.size, dtype)
-    target = jnp.asarray(target, dtype)
-    worths = _worth(model, items, target, theta, weight, 1 / sd**2)
-    if responses is None:
-        return worths
-    each = jnp.asarray(responses, dtype)
-    information, noise = worths.information * each, worths.noise / each
-    return worths._replace(information=information, noise=noise)
+    numbers = population.mean, population.sd, target, abilities, responses
+    arrays = (None if x is None else jnp.asarray(x, dtype) for x in numbers)
+    return _worth(model, items, *arrays)
 
 
-@partial(jax.jit, static_argnames="aim")
+@stored_jit
 def greedy_order(
     worth: Worth,
     stratum: Int[Array, " items"],
@@ -146,7 +142,7 @@ def greedy_order(
     return lax.scan(step, (first, left), turns)[1]
 
 
-@jax.jit
+@stored_jit
 def expected_errors(worth: Worth, order: Int[Array, " size"]) -> tuple[Array, Array]:
     """Root mean variance of ability, and of the full score, after 1, 2, ... items."""
     variance = 1 / (worth.precision + jnp.cumsum(worth.information[:, order], axis=1))
@@ -202,8 +198,7 @@ def _in_turns(priority, stratum: np.ndarray, turns: np.ndarray, tier) -> np.ndar
 def _nested_order(worth, rule: str, turns, mass, stratum, tier, key, vectors, aim):
     """Positions in the order of any rule but "clustering", one for each turn."""
     if rule == "information":
-        arrays = (jnp.asarray(x) for x in (stratum, turns))
-        return np.asarray(greedy_order(worth, *arrays, aim, jnp.asarray(tier)))
+        return np.asarray(greedy_order(worth, stratum, turns, aim, tier))
     if rule == "discrimination":
         priority = np.asarray(worth.discrimination, float)
     elif rule == "regression":
@@ -263,7 +258,7 @@ def _clustered(turns, vectors, mass, stratum, tier, key: KeyArray) -> ItemChoice
     for code, count in enumerate(np.bincount(turns).tolist()):
         if count:
             mine = np.flatnonzero(stratum == code)
-            own_key = jax.random.fold_in(key, code)
+            own_key = fold_in(key, code)
             places, weight = _anchors_by_tier(
                 vectors[mine], mass[mine], tier[mine], count, own_key
             )

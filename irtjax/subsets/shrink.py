@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from irtjax._types import KeyArray, RandomKey, Status, check_keywords
@@ -23,7 +22,7 @@ from irtjax.models.families.shares import ShareScores
 from irtjax.models.model import Model
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.progress import watched
-from irtjax.numerics.random_keys import as_key
+from irtjax.numerics.random_keys import as_key, split_key
 from irtjax.subsets.crossfit import (
     Knowledge,
     Pool,
@@ -130,7 +129,7 @@ def shrink(
     count = 0 if folds == 0 else check_folds(folds, table.num_subjects)
     knowledge, fitted, notes = _estimate(pool, model)
     warnings += notes
-    fold_key, choice_key = jax.random.split(key)
+    fold_key, choice_key = split_key(key)
     special = size is None or pool.is_special
     rules, reason = _candidates(rule, special, count)
     if size is None:
@@ -310,7 +309,7 @@ def subset_errors(
     if reference is not None:
         check_reference(reference, pool.table.subjects)
     ordered = tuple(sorted(set(sizes)))
-    fold_key, choice_key = jax.random.split(key)
+    fold_key, choice_key = split_key(key)
     fold = folds_of(subjects, count, fold_key)
     score = pool.full_scores()
     largest = math.ceil(subjects / count)
@@ -387,8 +386,9 @@ def _few(subjects: int, level: float, enough: bool) -> tuple[str, ...]:
 
 def _expected(knowledge: Knowledge, choice: ItemChoice) -> tuple[float, float]:
     """Errors that the model expects: of ability, and of the full score."""
-    ability, score = expected_errors(knowledge.worth, jnp.asarray(choice.items))
-    return float(ability[-1]), float(score[-1])
+    errors = expected_errors(knowledge.worth, choice.items)
+    ability, score = (float(np.asarray(x)[-1]) for x in errors)
+    return ability, score
 
 
 def _size_for(pool, knowledge, rule, standard_error, score_error, key) -> int:
@@ -406,7 +406,7 @@ def _size_for(pool, knowledge, rule, standard_error, score_error, key) -> int:
 
     if rule != "clustering":
         order = choose_from(pool, knowledge, rule, (count,), key)[count].items
-        errors = expected_errors(knowledge.worth, jnp.asarray(order))[place]
+        errors = expected_errors(knowledge.worth, order)[place]
         reached = np.flatnonzero(np.asarray(errors) <= wanted)
         least = float(errors[-1])
         if reached.size:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from functools import partial
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from irtjax.numerics.programs import stored_jit
 from irtjax.numerics.progress import watched
 from irtjax.numerics.tails import bennett_bound
 
@@ -43,7 +42,7 @@ class Partners(NamedTuple):
     p_value: np.ndarray  # Bounds the chance of so much dependence with any item.
 
 
-@eqx.filter_jit
+@stored_jit
 def chances(family: Any, items: Any, theta: jax.Array) -> jax.Array:
     """Probability of a right response, `[subjects, items]`, kept off 0 and 1."""
     over_items = jax.vmap(family.expected_response, in_axes=(0, None))
@@ -67,7 +66,7 @@ def _blocks(items, values, observed, width):
         yield jax.device_put((chosen, y, seen))
 
 
-@eqx.filter_jit
+@stored_jit
 def _item_fit(family, items, theta, y, seen):
     """Fit of a block of items, sums over subjects."""
     chance = chances(family, items, theta)
@@ -99,7 +98,7 @@ def item_fit(family: Any, items: Any, theta, values, observed) -> Residuals:
     return Residuals(infit, outfit, *columns[2:])
 
 
-@eqx.filter_jit
+@stored_jit
 def _prepare(family, items, theta, y, seen):
     """Residuals and variances, in single precision for the products."""
     chance = chances(family, items, theta)
@@ -108,7 +107,7 @@ def _prepare(family, items, theta, y, seen):
     return residual, variance
 
 
-@partial(jax.jit, static_argnames="same")
+@stored_jit
 def _compare(first, second, seen_first, seen_second, same: bool):
     """For each item of two blocks, the other block's item most dependent on it."""
     (r, v), (s, w) = first, second

@@ -10,6 +10,8 @@ import numpy as np
 from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float
 
+from irtjax.numerics.programs import stored_jit
+
 #: Nodes of the integral over the angle; exact to 1e-9 up to |r| = 0.99.
 _NODES = 48
 #: Steps of a search at most, and the change of r at which it ends. Newton steps square
@@ -21,7 +23,7 @@ _TABLES = 2048
 LARGEST = 0.995
 
 
-@jax.jit
+@stored_jit
 def tetrachoric_of_counts(
     both: Float[Array, "*pairs"],
     first: Float[Array, "*pairs"],
@@ -122,12 +124,12 @@ class Solved:
         numbers = both, least, most, count
         tables = np.stack([x.ravel() for x in numbers]).astype(np.int64)
         if base**4 >= 2**63:  # Of so many subjects few tables are equal.
-            return _solve(tables).reshape(both.shape)
+            return solve_tables(tables).reshape(both.shape)
         code, back = np.unique(
             np.ravel_multi_index(tuple(tables), (base,) * 4), return_inverse=True
         )
         new = code[~np.isin(code, self._code, assume_unique=True)]
-        solutions = _solve(np.stack(np.unravel_index(new, (base,) * 4)))
+        solutions = solve_tables(np.stack(np.unravel_index(new, (base,) * 4)))
         codes = np.concatenate([self._code, new])
         order = np.argsort(codes)
         self._code = codes[order]
@@ -136,7 +138,7 @@ class Solved:
         return self._correlation[place][back].reshape(both.shape)
 
 
-def _solve(tables: np.ndarray) -> np.ndarray:
+def solve_tables(tables: np.ndarray) -> np.ndarray:
     """`tetrachoric_of_counts` of `[4, tables]`, some at a time."""
     parts, count = [np.empty(0)], tables.shape[1]
     # Tables of nobody have no correlation, and take no step.

@@ -66,9 +66,9 @@ def test_many_tetrachoric_correlations_at_once_solve_their_tables():
 
 
 def test_each_tetrachoric_table_is_solved_once(monkeypatch):
-    solve, sizes = tetrachorics._solve, []
+    solve, sizes = tetrachorics.solve_tables, []
     noted = lambda tables: sizes.append(tables.shape[1]) or solve(tables)
-    monkeypatch.setattr(tetrachorics, "_solve", noted)
+    monkeypatch.setattr(tetrachorics, "solve_tables", noted)
     table, solved = small_table(), tetrachorics.Solved()
     wanted = tetrachoric(table)
     found = [tetrachoric(table, solved) for _ in range(2)]

@@ -44,6 +44,7 @@ from irtjax.models.multilevel.model import (
 )
 from irtjax.numerics.bijections import lkj_log_density
 from irtjax.numerics.programs import stored_jit
+from irtjax.numerics.random_keys import as_key
 
 #: Chains; trajectories of each that are left out, and that are kept.
 NUM_CHAINS, NUM_WARMUP, NUM_KEPT = 64, 30, 8
@@ -84,9 +85,9 @@ class CovarianceEvidence(NamedTuple):
 def subjects_of(problem: MultilevelProblem, state: LaplaceState) -> Subjects:
     """Posteriors of the abilities of each subject in a fit, locations known."""
     model, components = problem.model, state.components
-    ability = np.asarray(state.ability, float)
+    ability = state.ability_on_host
     count, groups = ability.shape
-    prior_covariance = np.asarray(_covariance(model, components), float)
+    prior_covariance = np.asarray(_covariance_jit(model, components), float)
     effects = np.asarray(components.subject_effects, float)
     mean = np.asarray(model.subject_design, float) @ effects
     blocks = np.asarray(state.ability_covariance, float)
@@ -101,7 +102,7 @@ def evidence_of(
     problem: MultilevelProblem, state: LaplaceState, subjects: Subjects
 ) -> CovarianceEvidence:
     """Statistics of all subjects together, with their average error."""
-    model, dtype = problem.model, state.ability.dtype
+    model, dtype = problem.model, state.ability_mode.dtype
     average = subjects.covariance.mean(axis=0)
     precision, information = information_of_responses(
         average, subjects.prior_covariance
@@ -113,7 +114,7 @@ def evidence_of(
     return CovarianceEvidence(
         jnp.asarray(pointed.T @ pointed, dtype),
         jnp.asarray((error + error.T) / 2, dtype),
-        jnp.asarray(count, dtype),
+        jax.device_put(np.asarray(count, dtype)),
         pull,
     )
 
@@ -132,7 +133,7 @@ def draw_covariance(
     start = _coordinates_of(model, components)
     if not sum(part.size for part in start):
         return None, 1.0
-    draws = _draw_jit(model, start, evidence, jax.random.key(0))
+    draws = _draw_jit(model, start, evidence, as_key(0))
     own, variance, unit, accepted = (np.asarray(x, float) for x in draws)
     return Possible(own, variance, unit, np.zeros_like(unit)), float(accepted)
 
@@ -146,7 +147,7 @@ def _coordinates_of(
         components.log_scale[: model.num_groups * several],
         components.correlation,
         components.log_general_sd,
-        jnp.zeros(num_units(model), components.log_residual_sd.dtype),
+        jax.device_put(np.zeros(num_units(model), components.log_residual_sd.dtype)),
     )
 
 
@@ -156,6 +157,9 @@ def _covariance(
     """tau^2 1 1' + Sigma."""
     general = general_variance(coordinates.log_general_sd)
     return model.specific_covariance(coordinates) + general
+
+
+_covariance_jit = stored_jit(_covariance)
 
 
 def _seen(

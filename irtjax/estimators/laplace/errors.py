@@ -89,7 +89,7 @@ class Errors(NamedTuple):
 
 def errors_of(problem: MultilevelProblem, method: Any, state: LaplaceState) -> Errors:
     """Errors of a fit at the last state of its `Laplace`. Not for use under jit."""
-    compiled, (count, groups) = problem.by_distinct(), state.ability.shape
+    compiled, (count, groups) = problem.by_distinct(), state.ability_mode.shape
     rows = compiled.data.num_subjects
     padded = with_subjects(state, rows)
     note_share(0.0)
@@ -100,14 +100,14 @@ def errors_of(problem: MultilevelProblem, method: Any, state: LaplaceState) -> E
     subjects = subjects_of(problem, state)
     evidence = evidence_of(compiled, state, subjects)
     possible, accepted = draw_covariance(compiled.model, state.components, evidence)
-    ability = np.zeros((0, *state.ability.shape))
+    ability = np.zeros((0, *state.ability_mode.shape))
     if possible is not None:
         ability = abilities_given(possible, subjects)
         gap = (ability - ability.mean(axis=0)).transpose(0, 2, 1)
         gap = gap.reshape(len(gap), -1)
         whole = conditional + gap.T @ gap / len(gap)
     whole_of_rows = resized(
-        whole.astype(state.ability.dtype), rows, 0, 1, groups=groups
+        whole.astype(state.ability_mode.dtype), rows, 0, 1, groups=groups
     )
     items = _of_items_jit(compiled, method, padded, whole_of_rows, follow)
     items = np.asarray(items, float)
@@ -122,7 +122,7 @@ def _given_covariance(
 
     In one program, or in three that show the share done.
     """
-    if state.ability.size < MANY_ABILITIES or not is_watched():
+    if state.ability_mode.size < MANY_ABILITIES or not is_watched():
         return _given_covariance_jit(problem, method, state)
     wait, model = jax.block_until_ready, problem.model
     data, prior, follow = wait(_information_jit(problem, method, state))

@@ -65,7 +65,7 @@ def summary_of_laplace(
         own = np.asarray(_specific_covariance_jit(compiled.model, components))
     variance = float(general_variance(components.log_general_sd))
     weights, _ = general_weights(own, variance)
-    ability = np.asarray(state.ability, float)
+    ability = state.ability_on_host
     subjects = len(ability)
     of_subjects = np.asarray(components.subject_effects, float)
     mean = np.asarray(model.subject_design, float) @ of_subjects
@@ -94,7 +94,8 @@ def summary_of_laplace(
         effects = np.concatenate([effects, shifts])
     coordinates = _coordinates_of(problem, state)
     levels, items = components.log_component_sd, components.log_residual_sd
-    log_sds = levels, items, components.log_relative_sd + items
+    relative = np.asarray(components.log_relative_sd) + np.asarray(items)
+    log_sds = levels, items, relative
     possible = errors.possible if groups > 1 else None
     bounds = None if possible is None else correlation_bounds(possible.own, level)
     return GroupEstimates(
@@ -147,10 +148,9 @@ def point_estimates(problem: MultilevelProblem, solution: Any) -> Parameters:
             coordinates, _ = in_any_direction(coordinates, zeros, sign)
             family = free
     coordinates = jnp.asarray(coordinates, problem.model.design.dtype)
-    one = jnp.ones((), coordinates.dtype)
     sd = float(general_variance(state.components.log_general_sd)) ** 0.5
     return Parameters(
-        _constrain_jit(family, coordinates), Population(0 * one, sd * one)
+        _constrain_jit(family, coordinates), _population(sd, coordinates.dtype)
     )
 
 
@@ -273,6 +273,14 @@ def _learned_jit(model: MultilevelModel):
     return model.identified_components, model.identified_clusters
 
 
+def _population(sd: float, dtype: Any) -> Population:
+    """Normal abilities of mean 0, made without a program."""
+    return Population(*jax.device_put((np.zeros((), dtype), np.asarray(sd, dtype))))
+
+
+_without_end_jit = stored_jit(without_end)
+
+
 def laplace_estimates(
     problem: MultilevelProblem, solution: Any, *, level: float
 ) -> Estimates:
@@ -281,7 +289,7 @@ def laplace_estimates(
     if directions is not None:
         problem = in_directions(problem, directions.sign)
     summary = summary_of_laplace(problem, solution.method, fit.state, level)
-    ends = without_end(problem.model, fit.state.components)
+    ends = _without_end_jit(problem.model, fit.state.components)
     gone, wide = (np.asarray(x) & (int(fit.status) == Status.STALLED) for x in ends)
     warnings = _warnings(problem, fit, gone, wide)
     if summary.accepted < LEAST_ACCEPTED:
@@ -318,8 +326,7 @@ def multilevel_estimates(
     model = Model("multilevel", family, dict(problem.model.priors), scale)
     coordinates = jnp.asarray(groups.coordinates, problem.model.design.dtype)
     items = _constrain_jit(family, coordinates)
-    one = jnp.ones((), coordinates.dtype)
-    population = Population(0 * one, groups.variance**0.5 * one)
+    population = _population(groups.variance**0.5, coordinates.dtype)
     compiled = problem.by_distinct().model
     log_prior, count = map(float, _numbers_jit(compiled, components))
     log_likelihood = float(fit.objective) - log_prior
@@ -331,7 +338,7 @@ def multilevel_estimates(
         problem=Problem.create(model, data),
         parameters=Parameters(items, population),
         coordinates=coordinates,
-        covariance=Covariance.of_independent(jnp.asarray(groups.covariance)),
+        covariance=Covariance.of_independent(jax.device_put(groups.covariance)),
         ability=groups.general,
         error=groups.general_error,
         shared=groups.shared,

@@ -73,11 +73,11 @@ def mean_responses(
     size = distinct.group.shape
     count = np.bincount(of_stem * size[1] + column, minlength=size[0] * size[1])
     count = count.reshape(size).astype(float)
-    share = (count / len(of_stem)).astype(state.ability.dtype)
+    share = (count / len(of_stem)).astype(state.ability_mode.dtype)
     whole = state.ability_covariance
     if covariance is not None:
         whole = np.asarray(covariance, whole.dtype)
-    compiled, (count, groups) = problem.by_distinct(), state.ability.shape
+    compiled, (count, groups) = problem.by_distinct(), state.ability_mode.shape
     rows = compiled.data.num_subjects
     whole = resized(whole, rows, 0, 1, groups=groups)
     if follow is not None:

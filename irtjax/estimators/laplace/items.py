@@ -130,21 +130,26 @@ def arrange(
     lacking = rows - len(first)
     first = np.concatenate([first, np.full(lacking, first[0])])
     count = np.concatenate([count, np.zeros(lacking, count.dtype)])
-    factor_row: Any = model.factor_row
+    factor_row: Any = np.zeros(model.num_stems, int)
+    if model.cluster is not None or model.has_tilts:
+        factor_row = model.factor_row
     if not isinstance(factor_row, Tracer):
         factor_row = np.asarray(factor_row)
-    # `asarray` without a dtype compiles a program for each shape, `array` does not.
-    distinct = DistinctItems(
-        jnp.array(values[first]),
-        jnp.array(seen[first]),
-        jnp.array(groups[first]),
-        jnp.array(design[first]),
-        None if offset is None else jnp.asarray(offset[first], design.dtype),
-        jnp.asarray(count, design.dtype),
-        jnp.array(factor_row[first]),
-        jnp.asarray(sign[first], design.dtype),
-        jnp.array(of_stem),
+    # `array` and `asarray` compile a program for each shape, this does not.
+    arrays: Any = jax.device_put(
+        (
+            values[first],
+            seen[first],
+            groups[first],
+            design[first],
+            None if offset is None else offset[first].astype(design.dtype),
+            count.astype(design.dtype),
+            factor_row[first],
+            sign[first].astype(design.dtype),
+            of_stem,
+        )
     )
+    distinct = DistinctItems(*arrays)
     return distinct if model.weight is None else weigh_stems(distinct, model.weight)
 
 

@@ -380,12 +380,14 @@ class Laplace(AbstractAscent):
                 solution = super().solve(problem.by_distinct(), start, run)
                 directions = directions_of(problem, solution.fit.state, self.order)
         each = np.asarray(solution.fit.state.log_lik)
-        each = jnp.array(each[np.asarray(problem.distinct.of_stem)])
+        each = each[np.asarray(problem.distinct.of_stem)]
         # The parameters are those of distinct items: estimates are from the state.
         weight = self.weight_of(problem)
+        total = np.sum(each if weight is None else each * np.asarray(weight))
+        each, total = jax.device_put((each, total))
         fit = dataclasses.replace(
             solution.fit,
-            log_lik=jnp.sum(each if weight is None else each * weight),
+            log_lik=total,
             subject_log_lik=each,
             model=problem.model,
             state=with_subjects(solution.fit.state, problem.data.num_subjects),

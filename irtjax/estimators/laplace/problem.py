@@ -320,6 +320,12 @@ class LaplaceState(AscentState):
         return self.point.ability_mode + self.carry.shift
 
     @property
+    def ability_on_host(self) -> Float[np.ndarray, "subjects groups"]:
+        """The same without a program. Not for use under jit."""
+        mode, shift = self.point.ability_mode, self.carry.shift
+        return np.asarray(mode, float) + np.asarray(shift, float)
+
+    @property
     def ability_covariance(self) -> Float[Array, "abilities abilities"]:
         """Covariance of the abilities, group by group."""
         return self.carry.ability_covariance

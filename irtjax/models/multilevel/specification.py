@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -132,10 +133,11 @@ class AbstractMultilevel:
         scales = len(names) > 1 and family.has_slope and (stems is None or shifts)
         model = MultilevelModel(
             family,
-            jnp.asarray(group),
-            jnp.asarray(stem),
+            # `asarray` of whole numbers compiles a program for each shape.
+            jax.device_put(np.asarray(group)),
+            jax.device_put(np.asarray(stem)),
             jnp.asarray(design, dtype),
-            jnp.asarray(component),
+            jax.device_put(np.asarray(component)),
             jnp.asarray(subject, dtype),
             self.given_priors,
             self.hyperpriors or Hyperpriors(),
