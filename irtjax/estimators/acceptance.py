@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from irtjax.estimators.catalogue import METHODS, method_class
-from irtjax.models.multilevel.model import MultilevelModel
 
 
 class UnsuitedProblem(ValueError):
@@ -59,9 +58,7 @@ def listed(names: list[str]) -> str:
 def check_dimensions(method: Any, problem: Any) -> None:
     """Refuses integrated items and several abilities, by what a method declares."""
     model = problem.model
-    if isinstance(model, MultilevelModel):
-        if method.multilevel:
-            return
+    if model.multilevel and not method.multilevel:
         raise UnsuitedProblem(
             f"method {method.name!r} estimates items as parameters, and this problem"
             " integrates them out: use "
@@ -99,7 +96,7 @@ def check_integrable(method: Any, problem: Any) -> None:
     """Refuses models whose items cannot be integrated out."""
     check_dimensions(method, problem)
     check_common(method, problem)
-    if not isinstance(problem.model, MultilevelModel) and problem.model.has_lengths:
+    if problem.model.has_lengths:
         raise UnsuitedProblem(
             f"a {problem.model.name} model is estimated by ",
             f", not {method.name!r}, which ignores lengths",

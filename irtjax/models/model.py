@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -84,6 +84,9 @@ class Model(eqx.Module):
             estimated (Rasch).
         lengths: The model of response lengths, or None.
     """
+
+    #: Whether items are nested in groups with estimated distributions.
+    multilevel: ClassVar[bool] = False
 
     name: str = eqx.field(static=True)
     family: AbstractResponseFamily

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -147,6 +147,9 @@ class MultilevelModel(eqx.Module):
             the covariance is applied to: better where a subject answers few items.
         known_slopes: A given prior of discriminations taken out of `priors`.
     """
+
+    multilevel: ClassVar[bool] = True
+    has_lengths: ClassVar[bool] = False
 
     family: AbstractResponseFamily
     group: Int[Array, " items"]
