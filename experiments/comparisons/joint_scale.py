@@ -32,7 +32,7 @@ def drawn(
     models: int = 60,
     errors: tuple[float, float] = ERRORS,
     only: int = 0,
-) -> tuple[np.ndarray, sources.Estimates]:
+) -> tuple[np.ndarray, sources.SourceEstimates]:
     """True abilities `[models, 2]`, and estimates of them.
 
     The last `only` models have no estimate in the second source.
@@ -45,7 +45,7 @@ def drawn(
     error = np.repeat(errors, [models, second])
     source = np.repeat([0, 1], [models, second])
     subject = np.concatenate([np.arange(models), np.arange(second)])
-    return true, sources.Estimates(value, np.diag(error**2), source, subject)
+    return true, sources.SourceEstimates(value, np.diag(error**2), source, subject)
 
 
 class Recovery(NamedTuple):

@@ -175,7 +175,7 @@ def fit_jointly(
     covariance = block_diag(*(_covariance(x) for x in parts.values()))
     value = np.concatenate([x.estimates for x in parts.values()])
     scale = unit[source]
-    estimates = sources.Estimates(
+    estimates = sources.SourceEstimates(
         value / scale, covariance / np.outer(scale, scale), source, subject.reshape(-1)
     )
     sigma, at = sources.maximum(estimates)
@@ -348,7 +348,10 @@ def _weights(weights: Mapping[str, float] | None, labels: list[str]) -> np.ndarr
 
 
 def _agreements(
-    estimates: sources.Estimates, sigma: np.ndarray, labels: list[str], level: float
+    estimates: sources.SourceEstimates,
+    sigma: np.ndarray,
+    labels: list[str],
+    level: float,
 ) -> tuple[Agreement, ...]:
     """A row for each pair of sources."""
     deviation = np.sqrt(np.maximum(np.diagonal(sigma), 1e-12))
@@ -365,7 +368,7 @@ def _agreements(
 
 
 def _residuals(
-    estimates: sources.Estimates,
+    estimates: sources.SourceEstimates,
     sigma: np.ndarray,
     at: sources.Likelihood,
     scale: np.ndarray,

@@ -36,7 +36,7 @@ RIDGE = 1e-9
 FARTHEST = 6.1
 
 
-class Estimates(NamedTuple):
+class SourceEstimates(NamedTuple):
     """Estimates of all sources, one after the other.
 
     Attributes:
@@ -87,7 +87,7 @@ class Likelihood(NamedTuple):
     means_covariance: np.ndarray
 
 
-def likelihood(estimates: Estimates, sigma: np.ndarray) -> Likelihood:
+def likelihood(estimates: SourceEstimates, sigma: np.ndarray) -> Likelihood:
     """The restricted log-likelihood of `sigma`, and what follows from it."""
     y, x, same = estimates.value, estimates.design, estimates.same
     spread = np.array([y[estimates.source == s].std() for s in range(x.shape[1])])
@@ -108,7 +108,7 @@ def likelihood(estimates: Estimates, sigma: np.ndarray) -> Likelihood:
     return Likelihood(float(value), gradient, inverse, projection, means, q)
 
 
-def maximum(estimates: Estimates) -> tuple[np.ndarray, Likelihood]:
+def maximum(estimates: SourceEstimates) -> tuple[np.ndarray, Likelihood]:
     """The covariance of true abilities with the greatest restricted likelihood.
 
     Sigma = L L', L free, so correlations of 1 and variances of 0 are reached smoothly.
@@ -117,7 +117,7 @@ def maximum(estimates: Estimates) -> tuple[np.ndarray, Likelihood]:
     >>> true = rng.multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], 60)
     >>> y = (true + 0.1 * rng.normal(size=(60, 2))).T.ravel()
     >>> source, subject = np.repeat([0, 1], 60), np.tile(np.arange(60), 2)
-    >>> sigma, _ = maximum(Estimates(y, 0.01 * np.eye(120), source, subject))
+    >>> sigma, _ = maximum(SourceEstimates(y, 0.01 * np.eye(120), source, subject))
     >>> bool(abs(sigma[0, 1] - np.cov(true.T)[0, 1]) < 0.1)
     True
     """
@@ -137,7 +137,7 @@ def maximum(estimates: Estimates) -> tuple[np.ndarray, Likelihood]:
 
 
 def correlation_interval(
-    estimates: Estimates, sigma: np.ndarray, pair: tuple[int, int], level: float
+    estimates: SourceEstimates, sigma: np.ndarray, pair: tuple[int, int], level: float
 ) -> tuple[float, float]:
     """The correlations of two sources that a test of likelihood ratio does not reject.
 
@@ -194,7 +194,7 @@ def _end(depth: Callable[[float], float], centre: float, sign: float) -> float:
 
 
 def _profile(
-    estimates: Estimates, start: np.ndarray, rho: float
+    estimates: SourceEstimates, start: np.ndarray, rho: float
 ) -> tuple[np.ndarray, float]:
     """Where the likelihood is greatest with correlation rho of the first two sources.
 
@@ -232,7 +232,7 @@ def _minimum(negative, start: np.ndarray) -> tuple[np.ndarray, float]:
     return end.x, float(end.fun)
 
 
-def _start(estimates: Estimates) -> np.ndarray:
+def _start(estimates: SourceEstimates) -> np.ndarray:
     """Variances of estimates less those of errors, with halved raw correlations."""
     size = estimates.num_sources
     error = np.diagonal(estimates.covariance)
@@ -253,7 +253,7 @@ def _start(estimates: Estimates) -> np.ndarray:
 
 
 def combination(
-    estimates: Estimates, sigma: np.ndarray, at: Likelihood, weight: np.ndarray
+    estimates: SourceEstimates, sigma: np.ndarray, at: Likelihood, weight: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Posterior mean `[subjects]` and covariance of sum_s w_s t_is for each subject.
 
@@ -271,7 +271,7 @@ def combination(
 
 
 def residuals(
-    estimates: Estimates, sigma: np.ndarray, at: Likelihood
+    estimates: SourceEstimates, sigma: np.ndarray, at: Likelihood
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     r"""What each estimate is beyond its expectation from the other sources.
 

@@ -103,7 +103,7 @@ class Eval(Record):
     created: str | None = None
 
 
-class Totals(Record):
+class AnnouncedSamples(Record):
     """What the results of a log announce; samples are counted for each epoch."""
 
     total_samples: Count | None = None
@@ -119,7 +119,7 @@ class Header(Record):
     eval: Eval
     status: str | None = None
     error: Failure | str | None = None
-    results: Totals | None = None
+    results: AnnouncedSamples | None = None
 
 
 class Log(Header):
