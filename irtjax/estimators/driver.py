@@ -483,9 +483,9 @@ class _Expected:
         """The share, which never falls, at a residual; 1 at the end."""
         if status != Status.RUNNING:
             return 1.0
-        known = self.end is not None or self.num_planned
+        has_end = self.end is not None or self.num_planned
         most = steps / self.num_planned if self.num_planned else 1.0
-        done = min(most, 0.99) if known else 0.0
+        done = min(most, 0.99) if has_end else 0.0
         if self.end is not None:
             done = min(done, self._by_residual(residual, self.end))
         self.done = max(self.done, done)

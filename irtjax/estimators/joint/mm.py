@@ -188,8 +188,8 @@ class MM(AbstractAscent, AbstractPenalised):
             )
         if self._visits_cells(problem):
             notes.append(cells_note(problem.data))
-        found = super().estimates(problem, solution, run)
-        return dataclasses.replace(found, verdict=(*found.verdict, *notes))
+        estimates = super().estimates(problem, solution, run)
+        return dataclasses.replace(estimates, verdict=(*estimates.verdict, *notes))
 
     def _visits_cells(self, problem: Problem) -> bool:
         """Whether passes are over the observed cells alone, because they are few."""
@@ -394,8 +394,15 @@ class MM(AbstractAscent, AbstractPenalised):
         """One MM iteration: cuts, items, abilities, then the scale of ability."""
         cells, positive = self._cells(problem.model), is_positive(problem.model)
         if together is not None:
-            given = problem, cells, self.temperature, point, seen, together
-            point, columns = raise_cuts(*given, self._cut_prior(problem))
+            point, columns = raise_cuts(
+                problem,
+                cells,
+                self.temperature,
+                point,
+                seen,
+                together,
+                self._cut_prior(problem),
+            )
             there = seen.items._replace(gradient=columns)
             items, _ = self._bounds(problem, point, there, seen.subjects)
         lasso = self._lasso_at(problem, point.theta)
@@ -404,12 +411,13 @@ class MM(AbstractAscent, AbstractPenalised):
         )
         raised = point._replace(discrimination=stacked[:, 1:], intercept=stacked[:, 0])
         data: Any = problem.data
-        given = data, raised, self.temperature, cells
         if data.has_blocks:
             common = is_common(data, raised.theta.shape[1])
-            subjects = subject_sweep(*given, common=common)
+            subjects = subject_sweep(
+                data, raised, self.temperature, cells, common=common
+            )
         else:
-            subjects = sparse_subject_sweep(*given)
+            subjects = sparse_subject_sweep(data, raised, self.temperature, cells)
         subjects = self._with_ability_prior(problem, subjects, raised)
         raised = raised._replace(theta=update_subjects(subjects, raised.theta))
         if problem.anchored:
@@ -495,20 +503,23 @@ class MM(AbstractAscent, AbstractPenalised):
             theta=(point.theta - scale.shift) / scale.scale,
         )
         population = Population(*(part[0] for part in scale.population[:2]))
-        found = Parameters(_record(problem.model, point), population, point.theta[:, 0])
-        return report_scale(problem, found), state.log_lik
+        items = _record(problem.model, point)
+        parameters = Parameters(items, population, point.theta[:, 0])
+        return report_scale(problem, parameters), state.log_lik
 
 
 def factor_parameters(problem: Problem, point: BilinearParameters) -> Parameters:
     """Several abilities with sample means 0 and variances 1, in a fixed order."""
-    found = identify_factors(problem, point.theta, point.discrimination)
+    identified = identify_factors(problem, point.theta, point.discrimination)
     moved = BilinearParameters(
-        found.discrimination,
-        point.intercept + point.discrimination @ found.shift,
-        found.theta,
+        identified.discrimination,
+        point.intercept + point.discrimination @ identified.shift,
+        identified.theta,
         point.cuts,
     )
-    return Parameters(_record(problem.model, moved), found.population, found.theta)
+    return Parameters(
+        _record(problem.model, moved), identified.population, identified.theta
+    )
 
 
 def _record(model: Model, point: BilinearParameters) -> Any:
