@@ -77,18 +77,18 @@ def judges_command(
         from irtjax.validity.judges import fit_judges
 
         columns = {name: table[name] for name in table.column_names}
-        found = fit_judges(
+        result = fit_judges(
             columns, gold, style=style or (), abilities=abilities, level=level
         )
         if out is not None:
-            contents = {out / file: getattr(found, x) for x, file in TABLES.items()}
+            contents = {out / file: getattr(result, x) for x, file in TABLES.items()}
             write_files(contents)
     if output.json:
-        rows = {x: getattr(found, x).to_pylist() for x in list(TABLES)[:3]}
+        rows = {x: getattr(result, x).to_pylist() for x in list(TABLES)[:3]}
         names = "alpha", "fleiss", "log_likelihood", "converged"
-        print_json({x: getattr(found, x) for x in names} | rows)
+        print_json({x: getattr(result, x) for x in names} | rows)
     elif not output.quiet:
-        _show(found, style or (), out)
+        _show(result, style or (), out)
 
 
 def _reports(files: list[str]) -> pa.Table:
@@ -111,7 +111,7 @@ def _reports(files: list[str]) -> pa.Table:
         raise ValueError(f"columns of the files differ in kind: {text}") from None
 
 
-def _show(found: Judges, style: Sequence[str], out: Path | None) -> None:
+def _show(result: Judges, style: Sequence[str], out: Path | None) -> None:
     """Prints judges, accuracies and agreement."""
     from irtjax.cli import screen
     from irtjax.data.wording import counted
@@ -119,12 +119,12 @@ def _show(found: Judges, style: Sequence[str], out: Path | None) -> None:
     biases = {f"{name} bias": f"{name}_bias" for name in style}
     columns = {"reports": "reports", "sensitivity": "sensitivity"}
     columns |= {"specificity": "specificity", **biases, "gold kappa": "gold_kappa"}
-    rows = found.judges.to_pylist()
+    rows = result.judges.to_pylist()
     cells = [[row["judge"], *_cells(row, columns.values())] for row in rows]
     title = counted(len(rows), "judge")
     screen.show_table(title, ["judge", *columns], _first(cells, MOST_JUDGES))
-    accuracies = {row["subject"]: row for row in found.accuracies.to_pylist()}
-    best = [row["subject"] for row in found.abilities.rank().rows()]
+    accuracies = {row["subject"]: row for row in result.accuracies.to_pylist()}
+    best = [row["subject"] for row in result.abilities.rank().rows()]
     columns = ["judged", "corrected", "rectified"]
     cells = [[name, *_cells(accuracies[name], columns)] for name in best]
     title = f"{counted(len(best), 'subject')}, best first"
@@ -133,7 +133,7 @@ def _show(found: Judges, style: Sequence[str], out: Path | None) -> None:
     if biases:
         units += "; biases are percentage points for a standard deviation"
     place = [] if out is None else [written(out, TABLES.values())]
-    screen.show_sentences([f"{units}.", *found.sentences, *place])
+    screen.show_sentences([f"{units}.", *result.sentences, *place])
 
 
 def _first(rows: list[list[str]], most: int) -> list[list[str]]:

@@ -98,9 +98,9 @@ def _fragile(arena: Arena) -> tuple[str, str]:
 
     if "influence" not in arena.answers:
         return "", ""
-    found = Influence(**arena.answers["influence"], removed=None)
-    value = counted(found.count, found.unit) if found.count else "Stable"
-    return value, found.sentence
+    influence = Influence(**arena.answers["influence"], removed=None)
+    value = counted(influence.count, influence.unit) if influence.count else "Stable"
+    return value, influence.sentence
 
 
 def _plan(arena: Arena) -> tuple[str, str]:

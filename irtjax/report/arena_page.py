@@ -114,29 +114,29 @@ def fit_sentences(arena: Arena) -> list[str]:
     """Returns how the fit was made and how well it describes the data, in words."""
     is_ranking = arena.options.get("model") == "plackett_luce"
     unit = "ranking" if is_ranking else "comparison"
-    found = [
+    sentences = [
         f"Log-likelihood {arena.log_likelihood:,.4f} of"
         f" {counted(round(arena.num_comparisons), unit)},"
         f" {counted(arena.num_parameters, 'parameter')}."
     ]
     if "both_bad_slope" in arena.effects:
         value, error = arena.effects["both_bad_slope"]
-        found.append(
+        sentences.append(
             "Of even verdicts, the log-odds that both are bad change with the mean"
             f" ability of the two by {'−' if value >= 0 else '+'}{abs(value):.3f} ±"
             f" {error:.3f}."
         )
     for name in (x for x in DEVIATIONS if x in arena.effects):
         value, error = arena.effects[name]
-        found.append(
+        sentences.append(
             f"Standard deviation of {DEVIATIONS[name]}: {value:.3f} ± {error:.3f}."
         )
-    return [*found, *effect_sentences(arena), *arena.answers.get("checks", ())]
+    return [*sentences, *effect_sentences(arena), *arena.answers.get("checks", ())]
 
 
 def effect_sentences(arena: Arena) -> list[str]:
     """Returns the effects of covariates and of the order, one sentence each."""
-    found = []
+    sentences = []
     for name, (value, error) in arena.covariate_effects.items():
         of = (
             "being the first"
@@ -144,8 +144,8 @@ def effect_sentences(arena: Arena) -> list[str]:
             else f"one standard deviation of {name}"
         )
         sign = "+" if value >= 0 else "−"
-        found.append(f"Effect of {of}: {sign}{abs(value):.3f} ± {error:.3f}.")
-    return [short(text, SENTENCE) for text in found]
+        sentences.append(f"Effect of {of}: {sign}{abs(value):.3f} ± {error:.3f}.")
+    return [short(text, SENTENCE) for text in sentences]
 
 
 def _data(abilities: Abilities, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -156,8 +156,8 @@ def _data(abilities: Abilities, rows: list[dict[str, Any]]) -> dict[str, Any]:
     if abilities.covariance.ndim == 2:
         # Loadings L with L L' = covariance: differences have their exact errors.
         values, vectors = np.linalg.eigh(abilities.covariance[np.ix_(order, order)])
-        kept = values > 1e-9 * values[-1]
-        shared = vectors[:, kept] * np.sqrt(values[kept])
+        positive = values > 1e-9 * values[-1]
+        shared = vectors[:, positive] * np.sqrt(values[positive])
     return {
         "level": abilities.level,
         "nouns": (abilities.noun, "prompt"),

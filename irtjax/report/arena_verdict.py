@@ -50,12 +50,12 @@ def verdict(
 
 def style(arena: Arena) -> str:
     """Returns effects of covariates, and the model whose ability they change most."""
-    found = [
+    effects = [
         f"{name} {_signed(*effect)}" for name, effect in arena.covariate_effects.items()
     ]
-    if not found:
+    if not effects:
         return ""
-    text = f"{', '.join(found)} a standard deviation"
+    text = f"{', '.join(effects)} a standard deviation"
     if arena.style is None:
         return f"{text}."
     rows = arena.style.to_pylist()
@@ -106,10 +106,10 @@ def _signed(value: float, error: float) -> str:
 
 def mind(arena: Arena) -> str:
     """Returns the warnings that matter most, and that errors are not clustered."""
-    found = [brief(text) for text in arena.warnings]
+    sentences = [brief(text) for text in arena.warnings]
     if not arena.options.get("cluster"):
         unit = (
             "ranking" if arena.options.get("model") == "plackett_luce" else "comparison"
         )
-        found.append(f"errors take {unit}s as independent (--cluster COLUMN)")
-    return "; ".join(found[:MOST_WARNINGS])
+        sentences.append(f"errors take {unit}s as independent (--cluster COLUMN)")
+    return "; ".join(sentences[:MOST_WARNINGS])
