@@ -143,9 +143,9 @@ def _listen() -> None:
         due[0] = time.monotonic() + 1
         raise KeyboardInterrupt
 
-    def quiet(found: sys.UnraisableHookArgs) -> None:
-        if not issubclass(found.exc_type, KeyboardInterrupt):
-            unraisable(found)
+    def quiet(event: sys.UnraisableHookArgs) -> None:
+        if not issubclass(event.exc_type, KeyboardInterrupt):
+            unraisable(event)
 
     signal.signal(signal.SIGINT, interrupt)
     sys.unraisablehook = quiet

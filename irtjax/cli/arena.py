@@ -196,8 +196,8 @@ def _write(
     from irtjax.report.arena_page import arena_page
     from irtjax.report.page_html import PAGE, write_page
 
-    more: dict[str, Any] = {"ranked": ranked, "sources": sources, "title": title}
-    page = arena_page(arena, command=command_line(), folder=out, **more)
+    options: dict[str, Any] = {"ranked": ranked, "sources": sources, "title": title}
+    page = arena_page(arena, command=command_line(), folder=out, **options)
 
     def extras(place: Path) -> None:
         write_page(place / PAGE, page)

@@ -152,10 +152,10 @@ def audit_command(
         _show(report, out, texts, table.notes)
 
 
-def _chances(given: list[str]) -> float | dict[str, float]:
+def _chances(texts: list[str]) -> float | dict[str, float]:
     """One chance for all items, or by benchmark."""
     by_name: dict[str, float] = {}
-    for text in given:
+    for text in texts:
         name, equals, number = text.rpartition("=")
         try:
             value = float(number)
@@ -165,7 +165,7 @@ def _chances(given: list[str]) -> float | dict[str, float]:
             ) from None
         if not 0 <= value < 1:
             raise ValueError(f"--chance {text}: not at least 0 and below 1")
-        if not equals and len(given) > 1:
+        if not equals and len(texts) > 1:
             raise ValueError(
                 f"--chance {text}: several chances are by benchmark, BENCHMARK=P"
             )
@@ -267,11 +267,11 @@ def document(report: Audit, out: Path | None, notes: Sequence[str]) -> dict[str,
     }
 
 
-def to_read_document(found: ItemsToRead | None) -> dict[str, Any] | None:
+def to_read_document(to_read: ItemsToRead | None) -> dict[str, Any] | None:
     """The items to read, as `--json` prints them."""
-    if found is None:
+    if to_read is None:
         return None
-    return {"significant": found.significant, "items": found.table.to_pylist()}
+    return {"significant": to_read.significant, "items": to_read.table.to_pylist()}
 
 
 def _show(report: Audit, out: Path | None, texts: Texts, notes: Sequence[str]) -> None:

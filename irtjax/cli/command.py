@@ -30,8 +30,8 @@ def _full(path: Any) -> Any:
 class Command(TyperCommand):
     """A command of irtjax."""
 
-    def __init__(self, *args: Any, **given: Any) -> None:
-        super().__init__(*args, **given)
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
         completion.complete_values(self)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -96,7 +96,7 @@ def _configuration(options: Mapping[str, Any]) -> config.Configuration | None:
     return None if options.get("no_config") else config.find()
 
 
-def _of_file(error: Any, found: config.Configuration) -> Exception:
+def _of_file(error: Any, configuration: config.Configuration) -> Exception:
     """A refusal of a value that the file has, named by file and key; others stay."""
     ctx, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
     if ctx is None or parameter is None:
@@ -104,5 +104,5 @@ def _of_file(error: Any, found: config.Configuration) -> Exception:
     source = ctx.get_parameter_source(parameter.name)
     if source is None or source.name != "DEFAULT_MAP":
         return error
-    where = f"{found.path}: {found.table(ctx.info_name)} {config.key_of(parameter)}"
-    return ValueError(f"{where}: {error.message}")
+    table, key = configuration.table(ctx.info_name), config.key_of(parameter)
+    return ValueError(f"{configuration.path}: {table} {key}: {error.message}")

@@ -206,13 +206,13 @@ _BY_MEANS = (
 )
 
 
-def _write_page(out: Path, pair: _Pair, line: str, more: dict[str, Any]) -> None:
+def _write_page(out: Path, pair: _Pair, line: str, options: dict[str, Any]) -> None:
     """Writes the page of the fit that begins with the two."""
     from irtjax.report.page import PAGE, report_page, write_page
 
     assert pair.fit is not None
-    more |= {"pair": (pair.first, pair.second), "sentences": [line]}
-    page = report_page(pair.fit, data=pair.table, command=command_line(), **more)
+    options |= {"pair": (pair.first, pair.second), "sentences": [line]}
+    page = report_page(pair.fit, data=pair.table, command=command_line(), **options)
     write_files({out / PAGE: lambda place: write_page(place, page)})
 
 

@@ -255,14 +255,14 @@ def _name(key: str) -> str:
     return key.replace("_", "-")
 
 
-def _instead(name: str, known) -> str:
+def _instead(name: str, names) -> str:
     """What may have been meant, or what there is."""
     from difflib import get_close_matches
 
-    close = get_close_matches(name, known, n=1, cutoff=0.6)
+    close = get_close_matches(name, names, n=1, cutoff=0.6)
     if close:
         return f"; did you mean {close[0]}?"
-    return f": there are {', '.join(known)}" if len(known) < 25 else ""
+    return f": there are {', '.join(names)}" if len(names) < 25 else ""
 
 
 def _as_typed(where: str, parameter: Any, value: Any) -> Any:

@@ -74,11 +74,11 @@ class ErrorGroup(TyperGroup):
     typed.
     """
 
-    def main(self, *args: Any, **given: Any) -> Any:
+    def main(self, *args: Any, **settings: Any) -> Any:
         """Runs the command; see `TyperGroup.main`."""
         try:
             with wording(as_options):
-                code = super().main(*args, **{**given, "standalone_mode": False})
+                code = super().main(*args, **{**settings, "standalone_mode": False})
         except UsageError as error:
             context = getattr(error, "ctx", None)
             command = context.command_path if context is not None else "irtjax"
@@ -150,25 +150,25 @@ def as_options(message: str) -> str:
     return _UNDEFINED.sub(r"\1\2add --import \1 before the command", message)
 
 
-def _options_by_benchmark(found: re.Match[str]) -> str:
+def _options_by_benchmark(match: re.Match[str]) -> str:
     """A mapping as the options that it stands for."""
-    pairs = re.findall(rf"({_TEXT}): ({_TEXT})", found[2])
+    pairs = re.findall(rf"({_TEXT}): ({_TEXT})", match[2])
     words = (shlex.quote(f"{k[1:-1]}={v[1:-1]}") for k, v in pairs)
-    return " ".join(f"--{found[1]} {word}" for word in words)
+    return " ".join(f"--{match[1]} {word}" for word in words)
 
 
-def _option(found: re.Match[str]) -> str:
+def _option(match: re.Match[str]) -> str:
     """The option of a keyword argument; what has none stays."""
-    name, texts, value = found.groups()
+    name, texts, value = match.groups()
     flag = _FLAGS[name]
     if texts:
         # Quotes stay where the shell needs them.
         bare = re.sub(r"""(['"])([\w.:/*-]+)\1""", r"\2", texts)
         return f"{flag} {bare}"
     if value in ("True", "False") and name in _SWITCHES:
-        return (flag if value == "True" else _SWITCHES[name]) or found[0]
+        return (flag if value == "True" else _SWITCHES[name]) or match[0]
     if value in ("True", "False", "None"):
-        return "--priors none" if (name, value) == ("priors", "None") else found[0]
+        return "--priors none" if (name, value) == ("priors", "None") else match[0]
     return f"{flag} {value}" if value else flag
 
 

@@ -113,14 +113,14 @@ def _widths(layers: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def _penalty(given: str) -> float | str:
+def _penalty(text: str) -> float | str:
     """A weight of priors, or the name of a penalty."""
-    if given == "noise":
-        return given
+    if text == "noise":
+        return text
     try:
-        return float(given)
+        return float(text)
     except ValueError:
-        raise ValueError(f"--penalty {given!r} is neither a number nor noise") from None
+        raise ValueError(f"--penalty {text!r} is neither a number nor noise") from None
 
 
 _count = functools.partial(FitOption, kind=int, least=1)

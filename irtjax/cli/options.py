@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from irtjax.data import ResponseTable
 
 
-def option(help: str, *flags: str, panel: str | None = None, **more: Any) -> Any:
+def option(help: str, *flags: str, panel: str | None = None, **settings: Any) -> Any:
     """Returns an option; without flags Typer names it after its parameter."""
-    return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
+    return typer.Option(*flags, help=help, rich_help_panel=panel, **settings)
 
 
 def out(metavar: str, help: str) -> Any:

@@ -153,9 +153,9 @@ def _check_reading(reading: opt.Reading, files: list[str] | None) -> None:
         raise ValueError(f"--{name.replace('_', '-')} requires --flow and FILE")
 
 
-def _check_unused(**given: object) -> None:
+def _check_unused(**options: object) -> None:
     """Refuses options that ranks by another measure do not depend on."""
-    for name, value in given.items():
+    for name, value in options.items():
         if value is not None:
             raise ValueError(f"--{name} has no effect with --flow: leave it out")
 

@@ -224,7 +224,7 @@ def _size(size: int | None, count: int) -> int:
 def _fitted(
     out: Path,
     fit: Calibration,
-    kept: ResponseTable | None,
+    responses: ResponseTable | None,
     figures: bool,
     progress: ProgressLine,
 ) -> Results:
@@ -239,7 +239,7 @@ def _fitted(
         overwrite=True,
         page=False,
         figures=figures,
-        responses=kept,
+        responses=responses,
         extras=[lambda place: record(place / RECORD)],
     )
     results = Results(out, fit, ranked, figures, parts=parts)

@@ -356,8 +356,8 @@ def item_sentences(
     constant = items_by_flag(fit, constant=True)
     if constant:
         counts = [
-            f"{len(which):,} {flag} ({listing([escape(x) for x in which], 3)})"
-            for flag, which in constant.items()
+            f"{len(items):,} {flag} ({listing([escape(x) for x in items], 3)})"
+            for flag, items in constant.items()
         ]
         out.append(_constant(sum(map(len, constant.values())), total, counts))
     return out
