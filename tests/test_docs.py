@@ -165,6 +165,7 @@ LONG = {
     "functional",
     "functional-recipes",
     "harness",
+    "inside-your-own-jit",
     "joint",
     "joint-estimation",
     "joint-bias",

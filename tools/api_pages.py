@@ -19,7 +19,12 @@ MORE = {
     "calibration": ["calibration.rank.RankedSubjects"],
     "fitting": ["fitting.settings.Settings"],
     "models": ["models.multilevel.specification.AbstractMultilevel", "models.priors"],
-    "estimators": ["estimators.posterior"],
+    "estimators": [
+        "estimators.ascent.AbstractIteration",
+        "estimators.ascent.Ascent",
+        "estimators.ascent.Image",
+        "estimators.posterior",
+    ],
     "harness": ["harness.inspect", "harness.inspect_samples", "harness.lm_eval"],
     "report": ["report.page.PageOptions"],
     "storage": ["storage.to_arviz"],
