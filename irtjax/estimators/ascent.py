@@ -261,6 +261,29 @@ class Ascent(AbstractAscent):
         iteration: The iteration.
         tolerance: Converged when the residual is at most this.
         depth: Depth of the acceleration; 0 turns it off.
+
+    Intercepts alone, by steps to the maximum of a bound of curvature 1/4, converge to
+    the logits of the proportions of right responses:
+
+    >>> import irtjax
+    >>> model = irtjax.MODELS["rasch"]()
+    >>> data = irtjax.Responses(jnp.array([[1, 0], [1, 1], [1, 0], [0, 0]]))
+    >>> start = irtjax.start_values(model, data)
+    >>> class Proportions(AbstractIteration):
+    ...     def first(self, problem, start):
+    ...         return jnp.zeros(2)
+    ...     def image(self, problem, point):
+    ...         values = problem.data.values
+    ...         log_lik = (values * point - jax.nn.softplus(point)).sum(axis=1)
+    ...         rest = values.mean(axis=0) - jax.nn.sigmoid(point)
+    ...         return Image(point + 4 * rest, log_lik)
+    ...     def result(self, problem, point):
+    ...         items = start.items._replace(intercept=point)
+    ...         return irtjax.Parameters(items, irtjax.Population(jnp.zeros(()), 1.0))
+    >>> problem = irtjax.Problem.create(model, data)
+    >>> fit = irtjax.run(problem, Ascent(Proportions(), tolerance=1e-4), start)
+    >>> int(fit.status), fit.parameters.items.intercept.round(2).tolist()
+    (0, [1.1, -1.1])
     """
 
     iteration: AbstractIteration
