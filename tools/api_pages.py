@@ -58,7 +58,7 @@ def members(module: str) -> dict[str, object]:
     for name in getattr(loaded, "__all__", ()):
         value = getattr(loaded, name)
         known = any(value is x for x in found.values())
-        if not known and (inspect.isclass(value) or inspect.isroutine(value)):
+        if not known and callable(value):
             found[f"{module}.{name}"] = value
     for name in MORE.get(module, ()):
         folder, _, last = name.rpartition(".")
