@@ -142,11 +142,16 @@ def _of_both(problem: MultilevelProblem, state: LaplaceState, order: int):
     def one(item: Block):
         centre = item.design @ outer.effects
         start = item.mode.at[0].set(centre[0])
-        log_marginal, rows, share = under(item._replace(sign=-item.sign, mode=start))
-        mean = share @ rows
-        sd = jnp.sqrt(share @ (rows - mean) ** 2)
+        # Mapped over the signs, so that the program has the integral once.
+        both = item._replace(
+            sign=jnp.stack([item.sign, -item.sign]), mode=jnp.stack([item.mode, start])
+        )
+        axes = item._replace(**dict.fromkeys(item._fields))._replace(sign=0, mode=0)
+        log_marginal, rows, share = jax.vmap(under, in_axes=(axes,))(both)
+        mean = share[1] @ rows[1]
+        sd = jnp.sqrt(share[1] @ (rows[1] - mean) ** 2)
         size = jnp.exp(mean)
-        return under(item)[0], log_marginal, size, size * sd
+        return *log_marginal, size, size * sd
 
     results = lax.map(jax.vmap(one), blocks)
     count = distinct.weight.shape[0]

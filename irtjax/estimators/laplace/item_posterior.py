@@ -92,15 +92,19 @@ def orders_of(model: MultilevelModel, order: int) -> tuple[int, ...]:
     return tuple(orders)
 
 
-def _find_mode(log_joint, row, num_newton: int):
-    """Newton's method with a step that is shortened where it does not ascend."""
+def _find_mode(log_joint, row, num_newton: int) -> tuple[Array, Array]:
+    """Newton's method with a step that is shortened where it does not ascend.
+
+    The mode and minus the Hessian there, which one more pass of the loop computes: in
+    place of a second copy of the derivatives, most of the time to compile.
+    """
 
     def slope(row):
         gradient = jax.grad(log_joint)(row)
         return gradient, gradient
 
-    def improve(_, state):
-        row, value = state
+    def improve(step_number, state):
+        row, value, _ = state
         bend, gradient = jax.jacfwd(slope, has_aux=True)(row)
         step, _ = positive_definite_solve(-bend, gradient)
         step = step * jnp.minimum(
@@ -111,10 +115,13 @@ def _find_mode(log_joint, row, num_newton: int):
         values = jax.vmap(log_joint)(trials)
         best = jnp.argmax(jnp.where(jnp.isnan(values), -jnp.inf, values))
         new, old = (trials[best], values[best]), (row, value)
-        better = values[best] >= value
-        return jax.tree.map(lambda a, b: jnp.where(better, a, b), new, old)
+        better = (values[best] >= value) & (step_number < num_newton)
+        row, value = jax.tree.map(lambda a, b: jnp.where(better, a, b), new, old)
+        return row, value, -bend
 
-    return lax.fori_loop(0, num_newton, improve, (row, log_joint(row)))[0]
+    first = row, log_joint(row), jnp.zeros((row.size, row.size), row.dtype)
+    mode, _, curvature = lax.fori_loop(0, num_newton + 1, improve, first)
+    return mode, curvature
 
 
 class Block(NamedTuple):
@@ -135,11 +142,9 @@ def posterior(
     model: MultilevelModel, outer: Outer, item: Block, log_joint, nodes, num_newton: int
 ) -> tuple[Array, Array, Array, Array]:
     """Mode, nodes `[nodes, columns]` around it, their shares, log marginal density."""
-    mode = centre = _find_mode(log_joint, item.mode, num_newton)
-    factor = outer.residual_factor[item.row]
-    root = _root_of_inverse(
-        at_least_prior(model, factor, -jax.hessian(log_joint)(mode))
-    )
+    mode, curvature = _find_mode(log_joint, item.mode, num_newton)
+    centre, factor = mode, outer.residual_factor[item.row]
+    root = _root_of_inverse(at_least_prior(model, factor, curvature))
     points, log_weights = nodes
     log_weights = log_weights + jnp.sum(points**2, axis=1)
 
@@ -256,7 +261,14 @@ def _by_ability(terms, theta, shift):
 
 
 def _corrections(
-    model: MultilevelModel, rows: Array, share: Array, terms, theta, shift, error: Error
+    model: MultilevelModel,
+    rows: Array,
+    share: Array,
+    derivatives: tuple[Array, Array, Array],
+    terms,
+    theta,
+    shift,
+    error: Error,
 ) -> tuple[Array, Array, Array, Array]:
     """Derivatives of h_j in abilities, tau, T and the groups' shifts.
 
@@ -267,17 +279,16 @@ def _corrections(
     # Unless the second derivatives are in the density of the item already.
     own = jnp.zeros_like(theta) if error.inside else error.own(theta.shape)
 
-    def parts(shift):
-        first, second, third = jax.vmap(_by_ability(terms, theta, shift))(rows)
+    def parts(first, second):
         score = jnp.einsum("q,qwn->wn", share, first)
         centred = first - score
         flat = centred.reshape(share.shape[0], -1)
         pulled = (flat @ error.covariance).reshape(first.shape)
         each = 0.5 * jnp.sum(pulled * centred + second * own, axis=(1, 2))
-        each = each + jnp.sum(first * error.shift, axis=(1, 2))
-        return each, first, second, third, pulled
+        return each + jnp.sum(first * error.shift, axis=(1, 2)), pulled
 
-    each, first, second, third, pulled = parts(shift)
+    first, second, third = derivatives
+    each, pulled = parts(first, second)
     tilt = share * (each - share @ each)
     explicit = (pulled + error.shift) * second + 0.5 * own * third
     by_shift = jnp.zeros_like(shift)
@@ -285,7 +296,8 @@ def _corrections(
 
         def h(shift):
             height = jax.vmap(lambda row: jnp.sum(terms(row, theta, shift)))(rows)
-            return tilt @ height + share @ parts(shift)[0]
+            first, second, _ = jax.vmap(_by_ability(terms, theta, shift))(rows)
+            return tilt @ height + share @ parts(first, second)[0]
 
         by_shift = jax.grad(h)(shift)
     by_ability = jnp.einsum("q,qwn->wn", tilt, first)
@@ -311,12 +323,15 @@ def integrate(
     mean = share @ rows
     gap = rows - mean
     covariance = jnp.einsum("q,qa,qb->ab", share, gap, gap)
-    by_node, bends, _ = jax.vmap(_by_ability(expected, theta, shift))(rows)
+    derivatives = jax.vmap(_by_ability(expected, theta, shift))(rows)
+    by_node, bends, _ = derivatives
     score = jnp.einsum("q,qwn->wn", share, by_node)
     centred = (by_node - score) * jnp.sqrt(share)[:, None, None]
     corrections = jax.tree.map(jnp.zeros_like, (theta, mean, covariance, shift))
     if error is not None and corrected:
-        corrections = _corrections(model, rows, share, expected, theta, shift, error)
+        corrections = _corrections(
+            model, rows, share, derivatives, expected, theta, shift, error
+        )
     by_ability, tau, weights, by_shift = corrections
     # E[xx'] less the square of the mean, both corrected.
     within = covariance + jnp.outer(mean, mean) + weights
