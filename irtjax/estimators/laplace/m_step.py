@@ -34,6 +34,8 @@ LEAST_INFORMATION = (1e-6, 0.02)
 LEAST_OF_FACTOR = 0.02
 #: Steps of expanded parameters are shortened by so many standard errors.
 NEAR = 0.1
+#: Newton steps of the scale of one group's abilities, which end at rounding.
+NUM_NEWTON = 25
 #: Logarithm of the largest factor of all items' deviations in a step.
 LARGEST_FACTOR = 0.3
 
@@ -407,6 +409,8 @@ def _improve_covariance(
     if groups == 1 and model.has_general_scale:
         best = half_normal_mode(scatter[0], count, hyper.general)
         return old._replace(log_general_sd=best), whole
+    if groups == 1:
+        return old, _log_unit(scatter[0], count, pull) if num_units(model) else whole
 
     def replaced(point):
         log_scale, correlation, _, log_general_sd = point
@@ -419,8 +423,6 @@ def _improve_covariance(
         log_unit = log_unit + whole if num_units(model) else whole
         unit = jnp.exp(log_unit)
         pulled = pull[0] @ log_unit + log_unit @ pull[1] @ log_unit / 2
-        if groups == 1:
-            return jnp.sum(count * log_unit + scatter / unit**2 / 2) + pulled
         factor = model.covariance_factor(replaced(point))
         inner = scatter / unit / unit[:, None]
         fit = jnp.trace(jax.scipy.linalg.cho_solve((factor, True), inner))
@@ -433,6 +435,24 @@ def _improve_covariance(
     start = old.log_scale, old.correlation, whole[: num_units(model)]
     point = _descend(loss, (*start, old.log_general_sd))
     return replaced(point), point[2] + whole if num_units(model) else whole
+
+
+def _log_unit(scatter: Array, count: Array | float, pull) -> Array:
+    """Log scale u of the abilities of one group, `[1]`: the minimum of a convex loss.
+
+    By Newton steps on n u + S exp(-2 u) / 2 + p u + q u^2 / 2 with the priors' pull p
+    and q, from the minimum without them. For this one coordinate a program of L-BFGS
+    would take long to compile.
+    """
+    slope, curvature = pull[0], pull[1][0]
+
+    def improve(_, log_unit):
+        square = scatter * jnp.exp(-2 * log_unit)
+        gradient = count - square + slope + curvature * log_unit
+        return log_unit - jnp.clip(gradient / (2 * square + curvature), -1, 1)
+
+    log_unit = lax.fori_loop(0, NUM_NEWTON, improve, 0.5 * jnp.log(scatter / count))
+    return jnp.where(jnp.isfinite(log_unit), log_unit, 0)
 
 
 def _improve_subject_effects(
