@@ -114,6 +114,7 @@ def factor_start(
         mask: `[items, dims]` slopes to estimate, others being 0; None for all.
         dtype: Floating type; that of default JAX arrays when None.
 
+    >>> from irtjax.data.responses import Responses
     >>> from irtjax.models.catalogue import factor_model
     >>> from irtjax.models.factors import Factor
     >>> data = Responses(jnp.asarray(np.eye(6, 9), jnp.int8))

@@ -104,7 +104,7 @@ def expected_scores(
     >>> import irtjax
     >>> model, unit = irtjax.MODELS["2pl"](), Population(jnp.zeros(()), jnp.ones(()))
     >>> items = model.constrain(jnp.array([[1.0, 0.0]] * 2))
-    >>> data = Responses(jnp.array([[0, 0], [1, 0]], jnp.int8))
+    >>> data = irtjax.Responses(jnp.array([[0, 0], [1, 0]], jnp.int8))
     >>> found = expected_scores(model, items, unit, data, jnp.linspace(-6, 6, 61))
     >>> bool(found.score[0] < 0.5), round(float(found.score[1]), 4)
     (True, 0.5)

@@ -91,7 +91,7 @@ def score(
     >>> import irtjax
     >>> model, unit = irtjax.MODELS["2pl"](), Population(jnp.zeros(()), jnp.ones(()))
     >>> items = model.constrain(jnp.array([[1.0, 0.0]] * 3))
-    >>> data = Responses(jnp.array([[0, 0, 1], [1, 1, 1]], jnp.int8))
+    >>> data = irtjax.Responses(jnp.array([[0, 0, 1], [1, 1, 1]], jnp.int8))
     >>> score(model, items, unit, data, scoring="ml").flag.tolist()
     [0, 1]
     """

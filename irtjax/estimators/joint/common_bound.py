@@ -30,6 +30,7 @@ def is_common(data: Any, dims: int) -> bool:
     Not of counts, whose trials differ, and of the observed cells alone, which are few.
 
     >>> import jax.numpy as jnp
+    >>> from irtjax.data.responses import Responses
     >>> values = jnp.zeros((2, 3), jnp.int8)
     >>> lacking = Responses(values, jnp.ones((2, 3), bool))
     >>> is_common(lacking, 12), is_common(lacking, 8), is_common(Responses(values), 12)
