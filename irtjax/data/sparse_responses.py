@@ -158,8 +158,8 @@ class SparseResponses(AbstractResponses):
         self, on_values: Float[Array, "items m"], on_exposure: Array
     ) -> Float[Array, "subjects m"]:
         """Computes values @ on_values + exposure @ on_exposure over observed cells."""
-        both = lambda value, exposure: (value, exposure)
-        return self.table_products((on_values, on_exposure), both)
+        terms = lambda value, exposure: (value, exposure)
+        return self.table_products((on_values, on_exposure), terms)
 
     def table_products(
         self,

@@ -187,8 +187,10 @@ def _covariance(problem, coordinates, population, nodes, kind, terms, how):
         rows = leading_rows(lambda v: inverse @ v, size, inverse.dtype, floor, most)
     else:
         invert = invert_by_woodbury if how == "woodbury" else invert_sparse
-        found = invert(setting, whitening, terms, frame_rows)
-        parts, rows, spectrum = _of_rows(setting, whitening, kind, *found)
+        shared, rest, spectrum = invert(setting, whitening, terms, frame_rows)
+        parts, rows, spectrum = _of_rows(
+            setting, whitening, kind, shared, rest, spectrum
+        )
     return _unwhitened(setting, white, parts, rows, spectrum)
 
 
@@ -213,8 +215,10 @@ def _pass(problem, coordinates, population, nodes, terms, white, stored, vectors
 def _end(problem, coordinates, population, nodes, kind, white, vectors, *products):
     """The covariance from the last pass."""
     setting = make_setting(problem, coordinates, population, nodes)
-    found = invert_by_leading(setting, vectors, *products)
-    parts, rows, spectrum = _of_rows(setting, white.whitening, kind, *found)
+    shared, rest, spectrum = invert_by_leading(setting, vectors, *products)
+    parts, rows, spectrum = _of_rows(
+        setting, white.whitening, kind, shared, rest, spectrum
+    )
     return _unwhitened(setting, white, parts, rows, spectrum)
 
 
@@ -349,9 +353,9 @@ def _prior_information(setting: Setting, whitening, estimated) -> Array:
     model, free = setting.problem.model, setting.problem.free
     log_prior = lambda row: model.log_prior_in(row, setting.frame)
     curvature = -jax.vmap(jax.hessian(log_prior))(setting.coordinates)
-    both = free[:, :, None] & free[:, None, :]
-    fixed = jnp.eye(both.shape[1], dtype=curvature.dtype) * ~free[:, :, None]
-    blocks = jnp.where(both, curvature, fixed)
+    free_pairs = free[:, :, None] & free[:, None, :]
+    fixed = jnp.eye(free_pairs.shape[1], dtype=curvature.dtype) * ~free[:, :, None]
+    blocks = jnp.where(free_pairs, curvature, fixed)
     result = whitened(blocks, whitening, free.size + 2)
     log_prior = lambda log_sd: model.log_common_slope_prior(jnp.exp(log_sd))
     own = -jax.grad(jax.grad(log_prior))(jnp.log(setting.population.sd))

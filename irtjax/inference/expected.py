@@ -138,8 +138,9 @@ def expected_scores(
         return ExpectedScores(score, jnp.sqrt(variance))
 
     if not data.has_blocks:
-        given = scorer, data, theta, log_weights, at_nodes, least, direct
-        return _sparse_expected(*given)
+        return _sparse_expected(
+            scorer, data, theta, log_weights, at_nodes, least, direct
+        )
     zeros = jnp.zeros(data.num_subjects, scorer.mean.dtype)
     init, make = ExpectedScores(zeros, zeros), lambda *_: scores
     return scan_scores(scorer, data, theta, make, init, into, between)
@@ -202,13 +203,13 @@ def _sparse_expected(
         own_lean = each * (at_nodes - each @ at_nodes)
         moves = mean_sensitivity(own, block, theta, own_lean).items
         smooth = [each @ table[:, places] for table in direct]
-        both = [x + y for x, y in zip(smooth, moves, strict=True)]
+        slopes = [x + y for x, y in zip(smooth, moves, strict=True)]
         errors = own.item_error
         assert errors is not None
-        more = own_variance(both, both, errors.items)
-        more = more - own_variance(smooth, smooth, errors.items)
+        added = own_variance(slopes, slopes, errors.items)
+        added = added - own_variance(smooth, smooth, errors.items)
         pairs = zip(moves, errors.columns, strict=True)
-        return more, sum((move @ part for move, part in pairs), start=0.0)
+        return added, sum((move @ part for move, part in pairs), start=0.0)
 
     rank = error.population.shape[1]
     zeros = jnp.zeros_like(score)

@@ -174,8 +174,8 @@ class Whitening(NamedTuple):
     def covariance(self, blocks: Array, scale: Array, cross: Array):
         """Blocks of F'^-1 B F^-1 from the blocks of B."""
         items = jnp.einsum("jba,jbc,jcd->jad", self.items, blocks, self.items)
-        both = jnp.einsum("jba,jbc,cd->jad", self.items, cross, self.scale)
-        return items, self.scale.T @ scale @ self.scale, both
+        covariance = jnp.einsum("jba,jbc,cd->jad", self.items, cross, self.scale)
+        return items, self.scale.T @ scale @ self.scale, covariance
 
     def unwhiten(self, rows: Array):
         """Rows U as U F^-1: `[rank, items, columns]`, and those of the population."""
@@ -191,9 +191,9 @@ def complete_information(setting: Setting) -> tuple[Array, Array]:
     nodes, coordinates = setting.nodes, setting.coordinates
     counts = expected_counts(model, items, nodes, setting.log_weights, problem.data)
     derivatives = expected_derivatives(model, coordinates, nodes, counts, setting.frame)
-    both = problem.free[:, :, None] & problem.free[:, None, :]
-    identity = jnp.eye(both.shape[1], dtype=setting.nodes.dtype)
-    blocks = jnp.where(both, derivatives.curvature, identity)
+    free_pairs = problem.free[:, :, None] & problem.free[:, None, :]
+    identity = jnp.eye(free_pairs.shape[1], dtype=setting.nodes.dtype)
+    blocks = jnp.where(free_pairs, derivatives.curvature, identity)
     at, standard = counts.nodes, setting.standard
     total, first, second = jnp.sum(at), at @ standard, at @ standard**2
     shifted = float(problem.anchored)
@@ -213,9 +213,9 @@ def frame_rows_of(setting: Setting, whitening: Whitening) -> Array:
     """
     problem, frame = setting.problem, setting.frame
     model, free = problem.model, problem.free
-    nothing = jnp.zeros((2, free.size + 2), setting.nodes.dtype)
+    zeros = jnp.zeros((2, free.size + 2), setting.nodes.dtype)
     if not model.priors or problem.anchored:
-        return nothing
+        return zeros
     movable = jnp.asarray([1.0, float(model.family.has_slope)], frame.dtype)
     by_frame = jax.grad(model.log_prior_in, argnums=1)
     second = jax.vmap(jax.jacfwd(by_frame, argnums=(0, 1)), in_axes=(0, None))
@@ -229,7 +229,7 @@ def frame_rows_of(setting: Setting, whitening: Whitening) -> Array:
     steep = values > 1e4 * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values))
     root = jnp.sqrt(jnp.where(steep, values, 1))
     rows = jnp.where(steep, 1 / root, 0)[:, None] * (vectors.T @ rows)
-    return whitening.rows(nothing.at[:, :-2].set(rows))
+    return whitening.rows(zeros.at[:, :-2].set(rows))
 
 
 def fold_blocks(setting, whitening, num_terms: int, body, init):

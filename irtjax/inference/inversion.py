@@ -109,8 +109,8 @@ def _inverse(matrix: Array) -> tuple[Array, Spectrum]:
         values, vectors = jnp.linalg.eigh(jnp.nan_to_num(matrix))
         bad, divisor, negative = _limits(values)
         rows = vectors.T / jnp.sqrt(jnp.where(bad, divisor, values))[:, None]
-        kept = jnp.where(bad[:, None], 0, rows)
-        return kept.T @ kept, Spectrum(rows - kept, ~jnp.any(bad), negative)
+        basis = jnp.where(bad[:, None], 0, rows)
+        return basis.T @ basis, Spectrum(rows - basis, ~jnp.any(bad), negative)
 
     return lax.cond(fine, whole, identified)
 
@@ -224,8 +224,8 @@ def multiply(setting, whitening, num_terms, frame_rows, stored, vectors):
         rows, own = stored
         return sums + rows.T @ (rows @ vectors), blocks + own
     if not setting.problem.data.has_blocks:
-        more = sparse_products(setting, whitening, num_terms, vectors)
-        return sums + more[0], blocks + more[1]
+        products = sparse_products(setting, whitening, num_terms, vectors)
+        return sums + products[0], blocks + products[1]
 
     def body(carry, rows, start):
         sums, blocks = carry
@@ -246,8 +246,10 @@ def invert_sparse(setting, whitening, num_terms, frame_rows):
 
     def again(_, found):
         vectors = jnp.linalg.qr(found[1][:, :half])[0]
-        both = jnp.concatenate([vectors, probes], axis=1)
-        return vectors, *multiply(setting, whitening, num_terms, frame_rows, None, both)
+        block = jnp.concatenate([vectors, probes], axis=1)
+        return vectors, *multiply(
+            setting, whitening, num_terms, frame_rows, None, block
+        )
 
     blocks = jnp.zeros((num_items, columns, columns), dtype)
     first = jax.random.normal(jax.random.key(0), (size, 2 * half), dtype)

@@ -95,12 +95,14 @@ def watched_factor_covariance(
     temperature: Array,
 ) -> BlockCovariance:
     """`factor_covariance` of the same arguments, in calls that show the share done."""
-    given, data = (problem, items, theta, posterior, penalty, temperature), problem.data
+    data = problem.data
     blocks = data.num_subjects, _block_of(problem, items)
     if not data.has_blocks:
         blocks = data.item_stretches(theta.dtype, _numbers_of_cell(items))
     return sums_in_stretches(
-        lambda *part: _covariance_and_sums_jit(*given, *part),
+        lambda *part: _covariance_and_sums_jit(
+            problem, items, theta, posterior, penalty, temperature, *part
+        ),
         lambda: _no_sums(problem, items),
         *blocks,
     )
@@ -119,9 +121,8 @@ def _covariance_and_sums(
     """`factor_covariance`, and its sums over subjects to go on from."""
     data, slopes = problem.data, items.discrimination
     num_items, dims = slopes.shape
-    given = problem, items, theta, posterior
     sums_over = _sums_of_blocks if data.has_blocks else _sums_by_item
-    sums = sums_over(*given, into, between)
+    sums = sums_over(problem, items, theta, posterior, into, between)
     known, square, cross, border, along, corner = sums
     cross = jnp.einsum(
         "jklp,jl->jkp", cross.reshape(num_items, dims, dims, dims), slopes
@@ -188,26 +189,26 @@ def _sums_of_blocks(
         exposure = take_block(data.exposure, begin, size)
         theta_ = take_block(theta, begin, size)
         block = take_block(posterior, begin, size).reshape(size, -1)
-        found = item_cells(problem.model, items, theta_, values, exposure)
+        derivatives = item_cells(problem.model, items, theta_, values, exposure)
         weight = is_new.astype(dtype)
         rows = take_block(data.subject_weight, begin, size)
         weight = weight if rows is None else weight * rows.astype(dtype)
         spread = block @ flat_outer.T  # a'C a
-        slope, curvature = found.slope, found.curvature
+        slope, curvature = derivatives.slope, derivatives.curvature
         of_block, ability = block * weight[:, None], theta_ * weight[:, None]
         less = lambda bend, one, other: (bend - one * other * spread).T
         parts = (
             less(curvature, curvature, curvature) @ outer(ability, theta_),
             (slope**2).T @ of_block,
             (slope * curvature).T @ outer(of_block, theta_),
-            [less(x, curvature, x) @ ability for x in found.mixed],
-            [(slope * x).T @ of_block for x in found.mixed],
+            [less(x, curvature, x) @ ability for x in derivatives.mixed],
+            [(slope * x).T @ of_block for x in derivatives.mixed],
             [
                 [
-                    less(bend, found.mixed[h], found.mixed[k]) @ weight
+                    less(bend, derivatives.mixed[h], derivatives.mixed[k]) @ weight
                     for k, bend in enumerate(row)
                 ]
-                for h, row in enumerate(found.square)
+                for h, row in enumerate(derivatives.square)
             ],
         )
         return jax.tree.map(jnp.add, carry, parts)
@@ -235,13 +236,15 @@ def _sums_by_item(
         product = part.products(mine, ability)
         values, exposure = part.values.astype(dtype), part.exposure
         own = jax.tree.map(part.rows, items)
-        found = row_cells(problem.model, own, product, values, exposure)
+        derivatives = row_cells(problem.model, own, product, values, exposure)
         each = 1 if weight is None else part.columns(weight.astype(dtype))
-        slope, bend = found.slope, found.curvature
+        slope, bend = derivatives.slope, derivatives.curvature
         spread = part.products(outer(mine), block)  # a'C a
         less, both = (bend - bend**2 * spread) * each, slope * bend * each
         by_block = part.sums(both, block)
-        flat_sums = lambda *given: part.outer_sums(*given).reshape(len(mine), -1)
+        flat_sums = lambda cells, left, right: part.outer_sums(
+            cells, left, right
+        ).reshape(len(mine), -1)
         # The intercept adds to the product, so its derivatives are those in it.
         return (
             flat_sums(less, ability, ability),
@@ -302,32 +305,32 @@ def prior_information(
 
     rows = jax.vmap(model.family.unconstrain)(items)
     rows = rows.at[:, :dims].set(items.discrimination)
-    found = -penalty * jax.vmap(jax.hessian(log_prior))(rows)
-    found = jnp.where(jnp.isfinite(found), found, 0)
+    curvature = -penalty * jax.vmap(jax.hessian(log_prior))(rows)
+    curvature = jnp.where(jnp.isfinite(curvature), curvature, 0)
     if model.family.intercept_name not in model.family.decreasing:
-        return found
+        return curvature
     cuts = list(model.family.intercept_columns)
     met = -jnp.diff(rows[:, cuts], axis=1) < MET * CLOSEST
     strength = STIFF * problem.data.num_subjects
-    unit = np.eye(found.shape[1])
-    across = jnp.asarray(unit[cuts[1:]] - unit[cuts[:-1]], found.dtype)
-    return found + strength * jnp.einsum(
-        "jh,hp,hq->jpq", met.astype(found.dtype), across, across
+    unit = np.eye(curvature.shape[1])
+    across = jnp.asarray(unit[cuts[1:]] - unit[cuts[:-1]], curvature.dtype)
+    return curvature + strength * jnp.einsum(
+        "jh,hp,hq->jpq", met.astype(curvature.dtype), across, across
     )
 
 
 def inverse_blocks(information: Array, free: Array) -> tuple[Array, Array]:
     """Inverses over free and identified directions, and what the others would add."""
     unit = jnp.eye(information.shape[1], dtype=information.dtype)
-    both = free[:, :, None] & free[:, None, :]
+    free_pairs = free[:, :, None] & free[:, None, :]
     diagonal = jnp.diagonal(information, axis1=1, axis2=2)
     scale = jnp.sqrt(jnp.where(free & (diagonal > 0), diagonal, 1))
     scale = scale[:, :, None] * scale[:, None, :]
-    values, vectors = jnp.linalg.eigh(jnp.where(both, information / scale, unit))
+    values, vectors = jnp.linalg.eigh(jnp.where(free_pairs, information / scale, unit))
     flat = (values <= flat_share(information.dtype))[:, None]
     part = lambda which, weights: (
         jnp.where(
-            both,
+            free_pairs,
             jnp.einsum(
                 "jpk,jk,jqk->jpq", jnp.where(which, vectors, 0), weights, vectors
             ),

@@ -212,8 +212,8 @@ def improve_items(
         """Objective, gradient and curvature at a point, and a bounded step."""
         derivatives = expected_derivatives(model, point, nodes, counts, frame)
         gradient = jnp.where(free, derivatives.gradient, 0)
-        both = free[:, :, None] & free[:, None, :]
-        curvature = jnp.where(both, derivatives.curvature, identity)
+        free_pairs = free[:, :, None] & free[:, None, :]
+        curvature = jnp.where(free_pairs, derivatives.curvature, identity)
         diagonal = jnp.diagonal(curvature, axis1=1, axis2=2)
         if common:
             step, gradient, diagonal = _common_step(

@@ -81,8 +81,8 @@ def pad_problem(problem: Problem, dtype: Any) -> Problem:
     model, data, columns = pad_responses(problem.model, problem.data, dtype)
     if data is problem.data:
         return problem
-    kept = np.arange(len(columns))[:, None] < problem.data.num_items
-    free = jax.device_put(np.asarray(problem.free)[columns] & kept)
+    is_item = np.arange(len(columns))[:, None] < problem.data.num_items
+    free = jax.device_put(np.asarray(problem.free)[columns] & is_item)
     return dataclasses.replace(problem, model=model, data=data, free=free)
 
 

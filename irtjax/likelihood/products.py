@@ -141,9 +141,9 @@ def item_cells(model: Model, items: Any, theta: Array, values, exposure) -> Item
     family, records = by_product(model, items)
     if family.num_columns == 1:
         # The one coordinate is the intercept, which adds to the product.
-        found = cells(model, items, theta, values, exposure)
-        bend = found.curvature
-        return ItemCells(found.slope, bend, (bend,), ((bend,),), (found.slope,))
+        cell = cells(model, items, theta, values, exposure)
+        bend = cell.curvature
+        return ItemCells(cell.slope, bend, (bend,), ((bend,),), (cell.slope,))
     rows = jax.vmap(family.unconstrain)(records)
     statistics = family.statistics(values)
     exposure = jnp.ones_like(values) if exposure is None else exposure
@@ -200,8 +200,8 @@ def _over_nodes(
 
     def add(total, part):
         node, weight = part
-        found = function(mean + node * sd, node)
-        return jax.tree.map(lambda x, y: x + weight * y, total, found), None
+        value = function(mean + node * sd, node)
+        return jax.tree.map(lambda x, y: x + weight * y, total, value), None
 
     shapes = jax.eval_shape(function, mean, pairs[0][0])
     none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
@@ -232,8 +232,8 @@ def expected_cells(model: Model, items: Any, mean, variance) -> ExpectedCells:
     # E[f'] = E[z f] / sd over t = mean + sd z (Stein 1981); 0 where t is known, since
     # the derivative then counts for nothing.
     sd = jnp.sqrt(jnp.maximum(variance, 0))
-    known = sd <= jnp.finfo(sd.dtype).eps ** 0.5
-    bend = jnp.where(known, 0, means.bend / jnp.where(known, 1, sd))
+    is_exact = sd <= jnp.finfo(sd.dtype).eps ** 0.5
+    bend = jnp.where(is_exact, 0, means.bend / jnp.where(is_exact, 1, sd))
     return means._replace(bend=bend)
 
 

@@ -75,8 +75,10 @@ def test_information(
     over_items = jax.vmap(model.family.information, in_axes=(0, None))
 
     def at_node(node):
-        found = over_items(items, node)
-        return jnp.sum(found if item_weight is None else found * item_weight)
+        log_probability = over_items(items, node)
+        return jnp.sum(
+            log_probability if item_weight is None else log_probability * item_weight
+        )
 
     return jax.lax.map(at_node, theta)
 

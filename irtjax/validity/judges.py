@@ -397,10 +397,10 @@ def _judge_table(
         "judge": labels["judge"].tolist(),
         "reports": np.bincount(reports.judge, minlength=count),
     }
-    both = np.zeros(width)
-    both[:2] = 1.0
+    totals = np.zeros(width)
+    totals[:2] = 1.0
     alone = np.eye(width)[0]
-    for name, direction in (("sensitivity", both), ("specificity", -alone)):
+    for name, direction in (("sensitivity", totals), ("specificity", -alone)):
         # Intervals of log odds, so that they stay between 0 and 1.
         value = parameters.judge @ direction
         error = np.sqrt(np.einsum("i,kij,j->k", direction, own, direction))
@@ -418,23 +418,23 @@ def _pair_table(reports: Reports, names: np.ndarray) -> tuple[pa.Table, np.ndarr
     """Agreement of each two judges, and Cohen's kappa of each with the gold labels."""
     import pyarrow as pa
 
-    known = np.flatnonzero(np.isfinite(reports.gold))
+    gold = np.flatnonzero(np.isfinite(reports.gold))
     count = len(names)
     # The gold labels are one more rater.
-    found = cohen_kappa(
-        np.concatenate([reports.verdict, reports.gold[known]]),
-        np.concatenate([reports.judge, np.full(len(known), count)]),
-        np.concatenate([reports.cell, known]),
+    kappa = cohen_kappa(
+        np.concatenate([reports.verdict, reports.gold[gold]]),
+        np.concatenate([reports.judge, np.full(len(gold), count)]),
+        np.concatenate([reports.cell, gold]),
     )
     first, second = np.triu_indices(count, 1)
     columns = {
         "judge_a": names[first].tolist(),
         "judge_b": names[second].tolist(),
-        "responses": found.number[first, second].astype(int),
-        "agreement": found.share[first, second],
-        "kappa": found.kappa[first, second],
+        "responses": kappa.number[first, second].astype(int),
+        "agreement": kappa.share[first, second],
+        "kappa": kappa.kappa[first, second],
     }
-    return pa.table(columns), found.kappa[:count, count]
+    return pa.table(columns), kappa.kappa[:count, count]
 
 
 def _style_bias(
@@ -487,13 +487,13 @@ def _accuracies(
     errors = gradient @ covariance @ gradient.T + np.diag(mean(spread) / size)
     # Prediction-powered (Angelopoulos et al. 2023, Science 382): the cells are finite
     # and have all been judged, so the error is that of the gold sample alone.
-    known = np.isfinite(reports.gold)
-    excess = np.where(known, reports.gold - free, 0.0)
-    num_gold = np.bincount(place, known, count)
+    has_gold = np.isfinite(reports.gold)
+    excess = np.where(has_gold, reports.gold - free, 0.0)
+    num_gold = np.bincount(place, has_gold, count)
     with np.errstate(invalid="ignore", divide="ignore"):
         shift = np.bincount(place, excess, count) / num_gold
-        inside = (excess - shift[place])[known]
-        freedom = max(known.sum() - (num_gold > 0).sum(), 1)
+        inside = (excess - shift[place])[has_gold]
+        freedom = max(has_gold.sum() - (num_gold > 0).sum(), 1)
         variance = np.sum(inside**2) / freedom * (1 - num_gold / size) / num_gold
     unsure = num_gold < 2
     verdicts = np.bincount(reports.cell, minlength=len(q))
@@ -574,10 +574,10 @@ def _zero_or_one(values: np.ndarray, name: str) -> np.ndarray:
 
 def _gold(values: np.ndarray, cell: np.ndarray, count: int) -> np.ndarray:
     """`[cells]` truth, checked to be one for a cell, enough, and of both kinds."""
-    known = np.isfinite(values)
-    places = cell.reshape(-1)[known]
+    is_finite = np.isfinite(values)
+    places = cell.reshape(-1)[is_finite]
     total, ones = (
-        np.bincount(places, x, count) for x in (np.ones(len(places)), values[known])
+        np.bincount(places, x, count) for x in (np.ones(len(places)), values[is_finite])
     )
     if ((ones > 0) & (ones < total)).any():
         raise ValueError("a response has the gold labels 0 and 1: give it one")

@@ -98,11 +98,11 @@ def _listed(value: Any) -> list[tuple[str, int]]:
     steps = value
     if isinstance(value, str):
         steps = re.split(r"\s*>\s*|\s*,\s*", value.strip())
-    found = []
+    ranks = []
     for k, step in enumerate(steps or ()):
         parts = step if isinstance(step, list) else str(step).split(" = ")
-        found += [(str(x).strip(), k) for x in parts if str(x).strip()]
-    return found
+        ranks += [(str(x).strip(), k) for x in parts if str(x).strip()]
+    return ranks
 
 
 def _pairs(models, ranks, ranking, row, source: str) -> RankedPairs:

@@ -211,17 +211,17 @@ def _evaluate(problem: Problem, point: BilinearParameters, scale: Array) -> _See
     """Objective and gradient at a point, in one pass over the data."""
     data: Any = problem.data
     if data.has_blocks:
-        found = sweep(data, point, 1.0, LOGIT, common=True)
+        gradients = sweep(data, point, 1.0, LOGIT, common=True)
     else:
-        found = sparse_sweep(data, point, 1.0, LOGIT)
+        gradients = sparse_sweep(data, point, 1.0, LOGIT)
     log_prior, pull = jax.vjp(lambda at: _prior(problem, at), point)
     (by_prior,) = pull(jnp.ones_like(log_prior))
-    items = weigh_rows(found.items.gradient, data.item_weight)
-    subjects = weigh_rows(found.subjects.gradient, data.subject_weight)
+    items = weigh_rows(gradients.items.gradient, data.item_weight)
+    subjects = weigh_rows(gradients.subjects.gradient, data.subject_weight)
     rows = by_prior.stacked + items
     rows = jnp.where(free_mask(problem), rows, 0)
     gradient = BilinearParameters(rows[:, 1:], rows[:, 0], by_prior.theta + subjects)
-    return _Seen(found.log_lik, log_prior, ravel_pytree(gradient)[0] * scale)
+    return _Seen(gradients.log_lik, log_prior, ravel_pytree(gradient)[0] * scale)
 
 
 def _gain(problem: Problem, new: _Seen, old: _Seen) -> tuple[Scalar, Scalar]:

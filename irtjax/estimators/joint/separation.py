@@ -132,9 +132,9 @@ def separable(
         of_cells, most = highest(step, moves)
         margin = jnp.where(pure_right, logit, jnp.where(pure_wrong, -logit, jnp.inf))
         least = jnp.where(jnp.any(mixed, axis=1), -jnp.inf, jnp.min(margin, axis=1))
-        kept = jnp.all(~at_bound | (u >= 0), axis=1)
+        inside = jnp.all(~at_bound | (u >= 0), axis=1)
         long = LEAST_MARGIN * jnp.linalg.norm(u, axis=1)
-        infinite = infinite | (~finite & kept & (least > long))
+        infinite = infinite | (~finite & inside & (least > long))
         finite = finite | (~infinite & (most < LEAST_STEP))
         # The damping under which steps of a logistic regression never overshoot.
         seen = right | wrong

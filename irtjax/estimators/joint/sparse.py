@@ -61,10 +61,10 @@ def sums_of(
         exposure = jnp.ones_like(values)
         if block.exposure is not None:
             exposure = block.exposure.astype(dtype)
-        found = cells.cell(values, exposure, eta, None, single)
-        bend = exposure if found.bend is None else found.bend
+        cell = cells.cell(values, exposure, eta, None, single)
+        bend = exposure if cell.bend is None else cell.bend
         each = 1 if weight is None else block.columns(weight.astype(dtype))
-        log_prob, slope, bend = (x * each for x in (found.log_prob, found.slope, bend))
+        log_prob, slope, bend = (x * each for x in (cell.log_prob, cell.slope, bend))
         right = theirs[..., :kept]
         return RowSums(
             jnp.sum(log_prob, axis=1),
@@ -90,14 +90,14 @@ def sparse_sweep(
     design = jnp.concatenate([jnp.ones_like(theta[:, :1]), theta], 1)
     own, weight = factors.stacked / temperature, data.subject_weight
     mapped, kept = data.map_items, 1 + dims
-    found = sums_of(mapped, own, design, weight, cells, data.single, kept)
-    moments = found.moments.reshape(-1, 1 + dims, 1 + dims)
+    sums = sums_of(mapped, own, design, weight, cells, data.single, kept)
+    moments = sums.moments.reshape(-1, 1 + dims, 1 + dims)
     bend = cells.curvature / temperature**2
     return ItemSweep(
         log_lik,
-        Quadratic(found.gradient / temperature, moments * bend),
+        Quadratic(sums.gradient / temperature, moments * bend),
         subjects,
-        found.terms / temperature,
+        sums.terms / temperature,
         row_terms,
     )
 
@@ -119,6 +119,6 @@ def _by_subject(data, factors, temperature, cells) -> tuple[Quadratic, Array, Ar
     slope, intercept = factors.discrimination, factors.intercept[:, None]
     other = jnp.concatenate([slope, intercept], 1) / temperature
     mapped, weight = data.map_subjects, data.item_weight
-    found = sums_of(mapped, own, other, weight, cells, data.single, dims)
-    moments = found.moments.reshape(-1, dims, dims) * cells.curvature
-    return Quadratic(found.gradient, moments), found.log_prob, found.terms
+    sums = sums_of(mapped, own, other, weight, cells, data.single, dims)
+    moments = sums.moments.reshape(-1, dims, dims) * cells.curvature
+    return Quadratic(sums.gradient, moments), sums.log_prob, sums.terms

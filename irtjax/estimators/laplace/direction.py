@@ -143,11 +143,11 @@ def _of_both(problem: MultilevelProblem, state: LaplaceState, order: int):
         centre = item.design @ outer.effects
         start = item.mode.at[0].set(centre[0])
         # Mapped over the signs, so that the program has the integral once.
-        both = item._replace(
+        mixture = item._replace(
             sign=jnp.stack([item.sign, -item.sign]), mode=jnp.stack([item.mode, start])
         )
         axes = item._replace(**dict.fromkeys(item._fields))._replace(sign=0, mode=0)
-        log_marginal, rows, share = jax.vmap(under, in_axes=(axes,))(both)
+        log_marginal, rows, share = jax.vmap(under, in_axes=(axes,))(mixture)
         mean = share[1] @ rows[1]
         sd = jnp.sqrt(share[1] @ (rows[1] - mean) ** 2)
         size = jnp.exp(mean)

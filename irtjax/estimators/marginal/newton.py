@@ -73,11 +73,11 @@ class ExpectedItems(NamedTuple):
 
     def derivatives(self, stacked: Array) -> tuple[Array, Quadratic]:
         """Expected log-likelihoods, and their gradients and curvatures."""
-        found = expected_derivatives(*self._given(stacked))
+        derivatives = expected_derivatives(*self._given(stacked))
         dims, size = self.nodes.shape[1], stacked.shape[1]
         order = np.r_[dims:size, :dims]
-        curvature = found.curvature[:, order][:, :, order]
-        return found.value, Quadratic(found.gradient[:, order], curvature)
+        curvature = derivatives.curvature[:, order][:, :, order]
+        return derivatives.value, Quadratic(derivatives.gradient[:, order], curvature)
 
 
 def ties(problem: Problem, dtype) -> Float[Array, "items p p"] | None:
@@ -151,9 +151,9 @@ def _newton_step(
     """
     cuts = stacked.shape[1] - dims
     gradient = jnp.where(free, items.gradient, 0)
-    both = free[:, :, None] & free[:, None, :]
+    free_pairs = free[:, :, None] & free[:, None, :]
     unit = jnp.eye(stacked.shape[1], dtype=stacked.dtype)
-    curvature = jnp.where(both, items.curvature, unit)
+    curvature = jnp.where(free_pairs, items.curvature, unit)
     if not positive:
         return jnp.where(free, positive_definite_solve(curvature, gradient)[0], 0)
     base, cross = curvature[:, :cuts, :cuts], curvature[:, :cuts, cuts:]
