@@ -19,16 +19,16 @@ import numpy as np
 
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_folds import FOLDS, Folds, Losses, losses
-from irtjax.estimators.factor_rank import MOST_STEPS, TOLERANCE
 from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint.mm import MM
+from irtjax.estimators.noise_rank import MOST_STEPS, TOLERANCE
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.priors import Normal
 from irtjax.numerics.progress import watched
 
 #: Standard deviations of slopes, weak priors first, in steps of a factor of about 1.4.
 #: At 4 the prior hardly restricts slopes. At 0.03 all factors vanish from tables of up
-#: to about 1,000 x 1,000, where noise has singular values of 30 (see `factor_rank`).
+#: to about 1,000 x 1,000, where noise has singular values of 30 (see `noise_rank`).
 SCALES = (4.0, 2.8, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25)
 SCALES = (*SCALES, 0.18, 0.125, 0.09, 0.063, 0.044, 0.031)
 #: Scales in a row whose loss is above its standard error, after which the path ends.

@@ -1,6 +1,6 @@
 """What factor models can leave to the data: their number, and the prior of slopes.
 
-`penalty="noise"` keeps the factors above noise (`estimators.factor_rank`) and refits
+`penalty="noise"` keeps the factors above noise (`estimators.noise_rank`) and refits
 with the usual prior. `priors="held_out"` chooses the standard deviation of the prior of
 slopes by responses held out (`estimators.slope_prior`). Both are for right and wrong
 responses, by `mm`.
@@ -18,7 +18,7 @@ from irtjax._types import KeyArray
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
 from irtjax.estimators.factor_folds import folds_of, with_mask
-from irtjax.estimators.factor_rank import GLOBAL, NoiseRank, rank_above_noise
+from irtjax.estimators.noise_rank import GLOBAL, NoiseRank, rank_above_noise
 from irtjax.estimators.slope_prior import SCALES, PriorPath, prior_path
 from irtjax.fitting.specification import Parts, Task
 from irtjax.likelihood.problem import Problem, Start

@@ -62,7 +62,7 @@ class Settings(TypedDict, total=False):
         hyperpriors: Priors of variances and correlations; see `irtjax.Hyperpriors`.
         factors: For "factor": number of factors, 2 where None. With the setting
             ``penalty="noise"`` of "mm" it is the largest number: those above noise are
-            kept (`estimators.factor_rank`).
+            kept (`estimators.noise_rank`).
         rotation: Rotation of the factors, by name; "none" for the principal axes.
         loadings: Which loadings to estimate; see `irtjax.Factor`.
         target: Loadings that the rotation approaches; see `irtjax.Factor`.

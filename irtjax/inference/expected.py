@@ -146,18 +146,33 @@ def expected_scores(
     return scan_scores(scorer, data, theta, make, init, into, between)
 
 
-def watched_expected_scores(*given: Any) -> ExpectedScores:
+def watched_expected_scores(
+    model: Model,
+    items: Items,
+    population: Population,
+    data: AbstractResponses,
+    nodes: Float[Array, " nodes"],
+    item_covariance: Covariance | None = None,
+    evidence_moves: Float[Array, "subjects 2 rank"] | None = None,
+) -> ExpectedScores:
     """`expected_scores` of the same arguments, in calls that show the share done."""
-    _, items, _, data, *_ = given
     dtype = jnp.asarray(items[0]).dtype
-    fill = (None,) * (7 - len(given))
-    program = lambda *part: expected_scores(*given, *fill, *part)
-
-    def nothing() -> ExpectedScores:
-        zeros = jnp.zeros(data.num_subjects, dtype)
-        return ExpectedScores(zeros, zeros)
-
-    return scan_in_stretches(program, nothing, data, dtype)
+    zeros = lambda: jnp.zeros(data.num_subjects, dtype)
+    return scan_in_stretches(
+        lambda *part: expected_scores(
+            model,
+            items,
+            population,
+            data,
+            nodes,
+            item_covariance,
+            evidence_moves,
+            *part,
+        ),
+        lambda: ExpectedScores(zeros(), zeros()),
+        data,
+        dtype,
+    )
 
 
 def _sparse_expected(
@@ -214,13 +229,13 @@ def _sparse_expected(
     rank = error.population.shape[1]
     zeros = jnp.zeros_like(score)
     init = zeros, jnp.zeros((score.shape[0], rank), theta.dtype)
-    more, shared = scan_scores(scorer, data, theta, make, init)
+    rest, shared = scan_scores(scorer, data, theta, make, init)
     form = sum(
         (by_row * error.items[:, i, k]) @ by_column.T
         for i, by_row in enumerate(direct)
         for k, by_column in enumerate(direct)
     )
-    total = jnp.sum((posterior @ form) * posterior, axis=1) + more
+    total = jnp.sum((posterior @ form) * posterior, axis=1) + rest
     pairs = zip(direct, error.columns, strict=True)
     shared = shared + posterior @ sum(table @ part for table, part in pairs)
     standard = (theta - scorer.mean) / scorer.sd

@@ -157,13 +157,13 @@ def _all_rows(setting, whitening, num_terms: int) -> tuple[Array, Array]:
     empty = jnp.zeros((num_terms, setting.problem.data.num_subjects, size), dtype)
 
     def keep(carry, rows, start):
-        kept, blocks = carry
+        stored, blocks = carry
         later = rows[1:]
-        old = lax.dynamic_slice_in_dim(kept, start, rows.shape[1], 1)
+        old = lax.dynamic_slice_in_dim(stored, start, rows.shape[1], 1)
         later_or_old = jnp.where(later == 0, old, later)
-        kept = lax.dynamic_update_slice_in_dim(kept, later_or_old, start, 1)
+        stored = lax.dynamic_update_slice_in_dim(stored, later_or_old, start, 1)
         own = diagonal_blocks(later.reshape(-1, size), num_items, columns)[0]
-        return kept, blocks + own
+        return stored, blocks + own
 
     init = empty, jnp.zeros((num_items, columns, columns), dtype)
     rows, blocks = fold_blocks(setting, whitening, num_terms, keep, init)
@@ -178,19 +178,19 @@ def invert_by_woodbury(setting, whitening, num_terms, frame_rows):
     factor, fine = _cholesky(core)
 
     def whole():
-        kept = jax.scipy.linalg.solve_triangular(factor, rows, lower=True)
-        return kept, _complete(rows)
+        factors = jax.scipy.linalg.solve_triangular(factor, rows, lower=True)
+        return factors, _complete(rows)
 
     def identified():
         values, vectors = jnp.linalg.eigh(jnp.nan_to_num(core))
         bad, divisor, negative = _limits(values)
         turned = vectors.T @ rows
-        kept = turned / jnp.sqrt(jnp.where(bad, 1, values))[:, None]
+        factors = turned / jnp.sqrt(jnp.where(bad, 1, values))[:, None]
         # R'w has length sqrt(1 - eigenvalue).
         length = jnp.sqrt(jnp.maximum(1 - values, 0.5))
         out = turned / (length * jnp.sqrt(divisor))[:, None]
         spectrum = Spectrum(jnp.where(bad[:, None], out, 0), ~jnp.any(bad), negative)
-        return jnp.where(bad[:, None], 0, kept), spectrum
+        return jnp.where(bad[:, None], 0, factors), spectrum
 
     rows, spectrum = lax.cond(fine, whole, identified)
     return rows, jnp.zeros_like(whitening.items), spectrum

@@ -93,12 +93,12 @@ def find_modes(
     eps = jnp.finfo(dtype).eps
 
     def derivatives(theta):
-        found = rows.cells(theta)
+        cell = rows.cells(theta)
         # Of families that are not concave the upward part is left out.
-        weight = jnp.maximum(found.curvature, 0)
+        weight = jnp.maximum(cell.curvature, 0)
         pull = (theta - mean) @ precision
-        height = rows.total(found.log_prob) - jnp.sum(pull * (theta - mean), axis=1) / 2
-        gradient = rows.pull(found.slope) - pull
+        height = rows.total(cell.log_prob) - jnp.sum(pull * (theta - mean), axis=1) / 2
+        gradient = rows.pull(cell.slope) - pull
         return height, gradient, rows.bend(weight) + precision
 
     def newton(state):
@@ -122,8 +122,8 @@ def find_modes(
 
     ones = jnp.ones(first.shape[0], dtype)
     begin = _At(first, *derivatives(first), ones, jnp.inf * ones)
-    found, count = lax.while_loop(unfinished, newton, (begin, 0))
-    theta, left = found.theta, jnp.where(count > 0, found.left, 0)
+    last, count = lax.while_loop(unfinished, newton, (begin, 0))
+    theta, left = last.theta, jnp.where(count > 0, last.left, 0)
     return theta, inverse_of(derivatives(theta)[2])[0], left
 
 

@@ -18,10 +18,10 @@ from irtjax.plots.curves import (
     plot_item_response_functions,
     plot_test_information,
 )
-from irtjax.plots.factors import plot_biplot, plot_dimensions, plot_structure
 from irtjax.plots.flow import plot_rank_flow
 from irtjax.plots.history import plot_history
 from irtjax.plots.lengths import plot_latency
+from irtjax.plots.loadings import plot_biplot, plot_dimensions, plot_structure
 from irtjax.plots.multilevel import (
     plot_abilities_by_group,
     plot_correlations,

@@ -20,4 +20,4 @@ from irtjax.storage.folder import save as save
 from irtjax.storage.folder import write_table as write_table
 from irtjax.storage.growth import add as add
 from irtjax.storage.history import history as history
-from irtjax.storage.multilevel import draw_labels as draw_labels
+from irtjax.storage.tables import draw_labels as draw_labels

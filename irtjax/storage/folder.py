@@ -140,8 +140,7 @@ def _write_files(
     """Writes all files of a fit into a folder."""
     from irtjax.storage.checks import digest_of, digests
     from irtjax.storage.encoding import to_arrays, to_json
-    from irtjax.storage.factors import factor_tables
-    from irtjax.storage.multilevel import best_first, structure_tables
+    from irtjax.storage.tables import best_first, factor_tables, structure_tables
 
     abilities = best_first(calibration.abilities.table)
     for ending in ("parquet", "csv"):

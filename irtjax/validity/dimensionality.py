@@ -10,7 +10,7 @@ r"""How many abilities responses measure: four answers from one set of fits.
   log-likelihood and n the observed cells.
 - **Parallel analysis** (Horn 1965): eigenvalues of the tetrachoric correlations above
   the 95 % quantile of those with each item's responses permuted over subjects.
-- **The rank at the penalty of noise** (`estimators.factor_rank`): noise is simulated
+- **The rank at the penalty of noise** (`estimators.noise_rank`): noise is simulated
   from the fit of the number chosen by held-out cells.
 """
 
@@ -31,7 +31,7 @@ from irtjax.data.scores import MAJORITY, as_majority
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
 from irtjax.estimators.factor_folds import FOLDS, Folds, Losses, folds_of, losses
-from irtjax.estimators.factor_rank import GLOBAL, fit_factors, noise_rank
+from irtjax.estimators.noise_rank import GLOBAL, fit_factors, noise_rank
 from irtjax.models.factors import FEWEST_ITEMS
 from irtjax.models.families.bounded import binary_items
 from irtjax.numerics.memory import require_memory

@@ -246,8 +246,8 @@ def maximum(
     """Parameters of the greatest posterior density, by EM."""
     start = np.zeros((reports.judge.max() + 1, reports.design.shape[2]))
     start[:, :2] = -1.0, 2.0
-    known = reports.gold[np.isfinite(reports.gold)]
-    share = np.clip(known.mean() if known.size else 0.5, 0.01, 0.99)
+    truths = reports.gold[np.isfinite(reports.gold)]
+    share = np.clip(truths.mean() if truths.size else 0.5, 0.01, 0.99)
     variance = 1.0 if abilities else 0.0
     parameters = JudgeParameters(
         start,

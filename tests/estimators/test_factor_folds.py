@@ -12,8 +12,7 @@ import irtjax
 from irtjax.data.sparse_table import SparseCells
 from irtjax.estimators import factor_folds
 from irtjax.estimators.factor_folds import CellFolds, folds_of
-from irtjax.estimators.factor_rank import fit_factors
-from irtjax.estimators.factor_residuals import leading_residual
+from irtjax.estimators.noise_rank import fit_factors, leading_residual
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 

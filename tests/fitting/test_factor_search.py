@@ -15,8 +15,8 @@ import irtjax
 from irtjax.cli.app import app
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_folds import folds_of
-from irtjax.estimators.factor_rank import NoiseRank, fit_factors
 from irtjax.estimators.joint.gradient import Gradient
+from irtjax.estimators.noise_rank import NoiseRank, fit_factors
 from irtjax.estimators.slope_prior import PriorPath, prior_path
 from irtjax.fitting import factor_search, factor_starts, factors
 from irtjax.fitting.bootstrap import bootstrap

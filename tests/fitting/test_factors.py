@@ -28,7 +28,7 @@ from irtjax.models.priors import Normal
 from irtjax.models.simulate import simulate_abilities
 from irtjax.numerics.rotation import rotate
 from irtjax.plots.parameters import parameter_columns
-from irtjax.storage.factors import factor_tables
+from irtjax.storage.tables import factor_tables
 
 SUBJECTS, ITEMS, FACTORS = 400, 60, 2
 GROUPS = np.arange(ITEMS) % FACTORS

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import irtjax
 from irtjax.cli.app import app
 from irtjax.estimators.factor_folds import with_mask
-from irtjax.estimators.factor_rank import fit_factors, rank_above_noise
+from irtjax.estimators.noise_rank import fit_factors, rank_above_noise
 from irtjax.numerics import compiling
 from irtjax.numerics.progress import watching
 from irtjax.plots import plot_dimensions

@@ -105,7 +105,7 @@ class MM(AbstractAscent, AbstractPenalised):
         penalty: Weight of all log priors; 0 is plain maximum likelihood, for which
             `diverging` marks the subjects and items without a finite estimate.
             `irtjax.fit` of a factor model takes "noise", too, by name: see
-            `irtjax.estimators.factor_rank`.
+            `irtjax.estimators.noise_rank`.
         temperature: s. Priors apply to a and d on the scale of eta = a theta + d, and
             reported items are a / s and d / s, so that P = F(a theta + d) with the
             reported values. (With unit slopes it is theta that is divided by s.)

@@ -10,11 +10,11 @@ import pytest
 import irtjax
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.estimators.driver import run_jit
-from irtjax.estimators.factor_rank import factor_problem
 from irtjax.estimators.joint.bound import BilinearParameters
 from irtjax.estimators.joint.objective import log_penalty
 from irtjax.estimators.joint.quasi_newton import QuasiNewton
-from tests.estimators.test_factor_rank import ITEMS, SUBJECTS, responses
+from irtjax.estimators.noise_rank import factor_problem
+from tests.estimators.test_noise_rank import ITEMS, SUBJECTS, responses
 
 DTYPE = jnp.zeros(()).dtype
 

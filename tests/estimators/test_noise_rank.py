@@ -9,11 +9,11 @@ import pytest
 from scipy.special import expit
 
 import irtjax
-from irtjax.estimators import factor_rank
+from irtjax.estimators import noise_rank
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_folds import with_mask
-from irtjax.estimators.factor_rank import factor_problem, fit_factors, rank_above_noise
 from irtjax.estimators.joint.bound import BilinearParameters
+from irtjax.estimators.noise_rank import factor_problem, fit_factors, rank_above_noise
 
 DTYPE = jnp.zeros(()).dtype
 SUBJECTS, ITEMS, FACTORS = 60, 80, 2
@@ -115,9 +115,9 @@ def test_a_factor_that_has_vanished_begins_again(monkeypatch):
 
     light = fit_factors(data, FACTORS, 3, DTYPE)
     given = data, light, 3, DTYPE, jax.random.key(0)
-    usual = factor_rank.noise_rank(*given)
-    monkeypatch.setattr(factor_rank, "fit_factors", from_nothing)
-    found = factor_rank.noise_rank(*given)
+    usual = noise_rank.noise_rank(*given)
+    monkeypatch.setattr(noise_rank, "fit_factors", from_nothing)
+    found = noise_rank.noise_rank(*given)
     assert begun[0] is False and sum(begun) >= FACTORS
     assert found.rank == usual.rank == FACTORS
     assert found.certificate == pytest.approx(1, abs=1e-3)

@@ -11,7 +11,7 @@ import pytest
 from irtjax import plots
 from irtjax.calibration.parts.factors import Factors
 from irtjax.plots.clusters import twins
-from irtjax.plots.factors import ARROWS, NAMED_ITEMS, _spread_out
+from irtjax.plots.loadings import ARROWS, NAMED_ITEMS, _spread_out
 from irtjax.validity.heterogeneity import Heterogeneity
 
 
