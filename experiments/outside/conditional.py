@@ -9,6 +9,7 @@ import numpy as np
 
 import irtjax
 from experiments.outside import data, rscript
+from irtjax.data.stored_cells import DenseCells
 from irtjax.validity.residuals import item_fit
 
 PACKAGES = ("eRm",)
@@ -69,7 +70,7 @@ def compare(name: str, binary: np.ndarray, ordered: np.ndarray | None) -> list[R
     inside = (binary.sum(1) > 0) & (binary.sum(1) < size)
     # eRm leaves out those without a finite estimate, all or none right.
     ability = np.array(theirs["ability"], float)[inside]
-    found = item_fit(family, items, ability, binary[inside], None)
+    found = item_fit(family, items, ability, DenseCells(binary[inside]))
     for quantity in ("infit", "outfit"):
         gap = np.abs(getattr(found, quantity) - np.array(theirs[quantity])).max()
         rows.append({"data": name, "quantity": f"{quantity}, difference",

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
+from jax.tree_util import Partial
 
 from irtjax import inference
 from irtjax.auditing.examine import (
@@ -19,9 +20,10 @@ from irtjax.auditing.examine import (
     examine,
 )
 from irtjax.data import ResponseTable
+from irtjax.data.cell_sums import cell_blocks
 from irtjax.numerics.progress import watched
 from irtjax.ranking.discoveries import benjamini_hochberg
-from irtjax.validity.residual_cells import cell_chances
+from irtjax.validity.residuals import chance_at
 
 #: Defects whose absence is a table in which nothing is related to ability.
 PERMUTED = (
@@ -38,6 +40,7 @@ def permuted(table: ResponseTable, random: np.random.Generator) -> ResponseTable
     Every item keeps its accuracy, and no two variables are related.
 
     >>> from irtjax.data import ResponseTable
+    from irtjax.data.cell_sums import cell_blocks
     >>> table = ResponseTable.from_arrays([[1, 0], [1, 1], [0, 0]])
     >>> new = permuted(table, np.random.default_rng(0))
     >>> new.item_accuracy().tolist() == table.item_accuracy().tolist()
@@ -83,6 +86,12 @@ def simulated(
     return drawn, dataclasses.replace(fitted, ability=ability, error=error)
 
 
+def _chance(family: Any, item: Any, theta: jax.Array, value: jax.Array) -> jax.Array:
+    """Probability of a right response of a cell."""
+    del value
+    return chance_at(family, item, theta)
+
+
 def _drawn(
     table: ResponseTable,
     fitted: OrderedFit,
@@ -92,9 +101,11 @@ def _drawn(
     """The table with responses drawn at these abilities in its observed cells."""
     cells = table.sparse
     if cells is not None:
-        items = jax.tree.map(jnp.asarray, fitted.items)
-        of_fit = fitted.fit.model.family, items, theta
-        chance = cell_chances(*of_fit, cells.row, cells.column)
+        numbers = Partial(_chance, fitted.fit.model.family)
+        ability = np.asarray(theta, np.asarray(fitted.items[0]).dtype)
+        places = cells.row, cells.column, cells.value
+        blocks = cell_blocks(numbers, fitted.items, ability, *places)
+        chance = np.concatenate([part for _, part in blocks])
         value = (random.random(chance.shape) < chance).astype(cells.value.dtype)
         return table.replace(values=dataclasses.replace(cells, value=value))
     values = np.zeros_like(table.values)

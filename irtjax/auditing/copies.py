@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import Partial
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from irtjax.data.sparse_table import SparseCells
-from irtjax.numerics.programs import stored_jit
-from irtjax.validity.residual_cells import best_of_each, cell_chances, pairs_of_items
-from irtjax.validity.residuals import WIDTH, chances
+from irtjax.data.stored_cells import AbstractStoredCells
+from irtjax.validity.residuals import chance_at
 
 #: Chance below which full agreement of two items is none.
 CERTAIN = 0.01
@@ -32,75 +31,62 @@ class Duplicates(NamedTuple):
     p_value: np.ndarray  # bound on the chance that any other item agrees so fully
 
 
+def _signs(varied: jax.Array, ability: jax.Array, value: jax.Array):
+    """1 of a right response, -1 of a wrong one, and its square, 0 without variation.
+
+    Products of signs of two items sum to the agreements less the disagreements, those
+    of their squares to both.
+    """
+    del ability
+    sign = jnp.where(value > 0, 1.0, -1.0) * varied
+    return (sign, sign), (sign**2, sign**2)
+
+
+def _met_and_agreed(agreed: Any, met: Any) -> Any:
+    """Subjects who met both of two items that they answered alike; -1 of others."""
+    where = met.__array_namespace__().where
+    return where((met > 0) & (agreed == met), met, -1.0)
+
+
+def _agreement(family: Any, pair: Any, ability: jax.Array, value: jax.Array):
+    """Logarithm of the chance that a subject answers two items alike."""
+    del value
+    p, q = (chance_at(family, item, ability) for item in pair)
+    return jnp.log(p * q + (1 - p) * (1 - q))
+
+
 def duplicates(
-    family: Any,
-    items: Any,
-    theta: np.ndarray,
-    values: np.ndarray,
-    observed: np.ndarray | None,
-    width: int = WIDTH,
+    family: Any, items: Any, theta: np.ndarray, cells: AbstractStoredCells
 ) -> Duplicates:
     """Items answered alike by every subject who met both, and how likely that is.
 
     Two items that depend on ability alone agree on these subjects with probability
     prod_i (P_ij P_ik + Q_ij Q_ik); the p-value is that times the number of partners.
     Whichever of the agreeing items is chosen, it is an upper bound (Bonferroni).
-    `values` are 0 and 1, `[subjects, items]`; a block has `width` items.
+    Responses are 0 and 1.
     """
-    size = values.shape[1]
+    count, total = cells.count(0), cells.sum(0)
     # Items that have right responses and wrong ones.
-    count = values.shape[0] if observed is None else observed.sum(0)
-    total = values.sum(0, dtype=np.int64)
     varied = (total > 0) & (total < count)
-    if observed is None or observed.all():
-        group, twin = _equal_columns(values, varied)
-        observed = None
-    else:
-        group, twin = None, _partners(values, observed, varied, min(width, size))
-    places, p_value = np.flatnonzero(twin >= 0), np.where(varied, 1.0, np.nan)
     ability = jnp.asarray(theta, items[0].dtype)
-    for start in range(0, places.size, width):
-        rows = places[start : start + width]
-        # A fixed number of rows: one program for all blocks.
-        padded = np.pad(rows, (0, width - rows.size), mode="edge")
-        met = True
-        if observed is not None:
-            met = jax.device_put(observed[:, padded] & observed[:, twin[padded]])
-        here, there = (
-            jax.tree.map(lambda x, r=r: np.asarray(x)[r], items)
-            for r in (padded, twin[padded])
+    group = None
+    if cells.is_complete:
+        group, twin = _equal_columns(cells.dense[0], varied)
+    else:
+        twin, _ = cells.best_partners(_signs, _met_and_agreed, varied, ability)
+    places, p_value = np.flatnonzero(twin >= 0), np.where(varied, 1.0, np.nan)
+    if places.size:
+        there = twin[places]
+        pair = tuple(
+            jax.tree.map(lambda x, rows=rows: np.asarray(x)[rows], items)
+            for rows in (places, there)
         )
-        chance = np.asarray(_agreement(family, here, there, ability, met))
-        p_value[rows] = np.minimum(1, chance[: rows.size] * (size - 1))
+        both = cells.paired(places, there)
+        log_chance = both.item_sums(Partial(_agreement, family), pair, ability)
+        p_value[places] = np.minimum(1, np.exp(log_chance) * (len(twin) - 1))
     if group is None:
         return _grouped(twin, p_value)
     return Duplicates(group, twin, p_value)
-
-
-def duplicates_of_cells(
-    family: Any, items: Any, theta: np.ndarray, cells: SparseCells
-) -> Duplicates:
-    """`duplicates` of a table of which few cells are observed, by these alone."""
-    size, row, column = cells.num_items, cells.row, cells.column
-    count, total = cells.count(0), cells.sum(0)
-    varied = (total > 0) & (total < count)
-    sign = np.where(cells.value > 0, 1.0, -1.0) * varied[column]
-    twin = np.full(size, -1)
-    for first, second, (agreed, met) in pairs_of_items(
-        cells, (sign, sign), (sign**2, sign**2)
-    ):
-        best = best_of_each(first, met, (met > 0) & (agreed == met))
-        twin[first[best]] = second[best]
-    # Cells of subjects who met the twin as well.
-    mine = np.flatnonzero(twin[column] >= 0)
-    there = cells.find(row[mine], twin[column[mine]])
-    mine, there = mine[there >= 0], there[there >= 0]
-    chance = cell_chances(family, items, theta, row, column)
-    p, q = chance[mine], chance[there]
-    agreement = np.log(p * q + (1 - p) * (1 - q))
-    chance = np.exp(np.bincount(column[mine], agreement, size))
-    p_value = np.where(twin >= 0, np.minimum(1, chance * (size - 1)), 1.0)
-    return _grouped(twin, np.where(varied, p_value, np.nan))
 
 
 def _grouped(twin: np.ndarray, p_value: np.ndarray) -> Duplicates:
@@ -133,55 +119,3 @@ def _equal_columns(
         twin[places] = first[group[places]]
         twin[first] = second
     return group, twin
-
-
-def _partners(
-    values: np.ndarray, observed: np.ndarray, varied: np.ndarray, width: int
-) -> np.ndarray:
-    """Of the items that agree with each, the one that most subjects met with it.
-
-    Blocks of items are compared two by two, without a matrix of all pairs.
-    """
-    size = values.shape[1]
-    most = np.zeros(size, np.float32)
-    partner = np.full(size, -1)
-
-    def block(start: int) -> jax.Array:
-        mine = slice(start, start + width)
-        sign = np.where(values[:, mine] > 0, 1, -1) * observed[:, mine] * varied[mine]
-        short = width - sign.shape[1]
-        return jnp.asarray(np.pad(sign, ((0, 0), (0, short))), jnp.float32)
-
-    for a in range(0, size, width):
-        first = block(a)
-        for b in range(a, size, width):
-            second = first if a == b else block(b)
-            best = [np.asarray(x) for x in _met_and_agreed(first, second, a == b)]
-            for here, there, count, place in ((a, b, *best[:2]), (b, a, *best[2:])):
-                mine = np.arange(here, min(here + width, size))
-                better = count[: mine.size] > most[mine]
-                most[mine[better]] = count[: mine.size][better]
-                partner[mine[better]] = there + place[: mine.size][better]
-    return partner
-
-
-@stored_jit
-def _met_and_agreed(first: jax.Array, second: jax.Array, same: bool):
-    """Most subjects that an item shares with one it agrees with, and its place.
-
-    Signs are 1 for right, -1 for wrong and 0 for missing: their products sum to the
-    agreements less the disagreements, and the products of their squares to both.
-    """
-    met = (first**2).T @ second**2
-    agreed = jnp.where(first.T @ second == met, met, 0.0)
-    if same:
-        agreed = jnp.where(jnp.eye(len(agreed), dtype=bool), 0.0, agreed)
-    sides = agreed, agreed.T
-    return [f(x, axis=1) for x in sides for f in (jnp.max, jnp.argmax)]
-
-
-@stored_jit
-def _agreement(family, here, there, ability, met):
-    """Chance that all subjects who met both items answer them alike, `[pairs]`."""
-    p, q = chances(family, here, ability), chances(family, there, ability)
-    return jnp.exp(jnp.sum(jnp.where(met, jnp.log(p * q + (1 - p) * (1 - q)), 0), 0))

@@ -9,12 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax.auditing.copies import (
-    CERTAIN,
-    Duplicates,
-    duplicates,
-    duplicates_of_cells,
-)
+from irtjax.auditing.copies import CERTAIN, Duplicates, duplicates
 from irtjax.auditing.properties import (
     LOGISTIC,
     SATURATED,
@@ -31,7 +26,6 @@ from irtjax.numerics.kernels import equal_nodes
 from irtjax.numerics.progress import watched
 from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity import asymptotes, classical, sum_scores
-from irtjax.validity.residual_cells import dependence_of_cells, item_fit_of_cells
 from irtjax.validity.residuals import (
     DEPENDENT,
     Partners,
@@ -207,25 +201,17 @@ def examine(
     records = jax.device_put(fitted.items)
     of_fit = family, records, fitted.ability
     slope, intercept = slopes_and_intercepts(family, fitted.items)
-    cells = table.binary_cells
-    # Pairs of items, then groups of subjects take most of the time. Of observed cells,
-    # the search for duplicates is a loop over pairs, too.
-    steps = watched(range(2 if cells is None else 3))
+    cells = table.stored
+    # Pairs of items, for dependence and then for duplicates, and groups of subjects
+    # take most of the time.
+    steps = watched(range(3))
     next(steps)
-    if cells is not None:
-        values, observed = cells, None
-        residuals = item_fit_of_cells(*of_fit, cells)
-        partners = dependence_of_cells(*of_fit, cells)
-        next(steps)
-        twins = duplicates_of_cells(*of_fit, cells)
-        everything = np.flatnonzero(cells.count(1) == table.num_items)
-        complete = cells.select(everything, None).dense[0]
-    else:
-        values, observed = table.values, table.observed
-        residuals = item_fit(*of_fit, values, observed)
-        partners = dependence(*of_fit, values, observed)
-        twins = duplicates(*of_fit, values, observed)
-        complete = values if observed is None else values[observed.all(1)]
+    residuals = item_fit(*of_fit, cells)
+    partners = dependence(*of_fit, cells)
+    next(steps)
+    twins = duplicates(*of_fit, cells)
+    everything = np.flatnonzero(cells.count(1) == table.num_items)
+    complete = cells.select(everything, None).dense[0]
     next(steps)
     groups = None
     if len(complete) >= LEAST_COMPLETE:
@@ -255,9 +241,9 @@ def examine(
         logistic = LOGISTIC if fitted.probit else 1.0
         curves = logistic * slope, logistic * intercept, *asymptotes_of(fitted.items)
         lower_asymptotes = asymptotes.by_subjects(
-            table.stored, fitted.ability, fitted.error, curves, guess
+            cells, fitted.ability, fitted.error, curves, guess
         )
-    of_sums = classical.classical(table.stored)
+    of_sums = classical.classical(cells)
     next(steps, None)
     return ItemStatistics(
         fitted,

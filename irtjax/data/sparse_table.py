@@ -8,7 +8,7 @@ no small whole numbers), and one that is missing takes none.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -132,6 +132,35 @@ class SparseCells(AbstractStoredCells):
         row = self.row
         sums = [self.sum(0, self.value * vector[row]) for vector in vectors.T]
         return np.stack(sums, axis=1)
+
+    def item_sums(self, numbers: Callable[..., Any], items: Any, subjects: Any) -> Any:
+        """Sums `[items]` over the responses of each item of numbers of a response."""
+        from irtjax.data.cell_sums import sums_of_cells
+
+        return sums_of_cells(numbers, items, subjects, self)
+
+    def best_partners(
+        self,
+        numbers: Callable[..., Any],
+        merit: Callable[..., Any],
+        items: Any,
+        subjects: Any,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The other item `[items]` of most merit of each, -1 without any; their sums.
+
+        Time is proportional to the sum over subjects of the squared number of
+        responses, memory to the number of responses and a block of pairs.
+        """
+        from irtjax.data.cell_sums import partners_of_cells
+
+        return partners_of_cells(numbers, merit, items, subjects, self)
+
+    def paired(self, first: np.ndarray, second: np.ndarray) -> SparseCells:
+        """The cells of items `first`, of those subjects who met `second` as well."""
+        part = self.select(None, first)
+        met = self.find(part.row, second[part.column]) >= 0
+        start = np.concatenate([[0], np.cumsum(met)])[part.start]
+        return SparseCells(start, part.column[met], part.value[met], len(first))
 
     def cluster_squares(
         self, mean: np.ndarray, label: np.ndarray | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,6 +73,39 @@ class AbstractStoredCells(ABC):
     @abstractmethod
     def item_products(self, vectors: np.ndarray) -> np.ndarray:
         """Sums `[items, m]` over subjects of response times vectors `[subjects, m]`."""
+
+    @abstractmethod
+    def item_sums(self, numbers: Callable[..., Any], items: Any, subjects: Any) -> Any:
+        """Sums `[items]` over the responses of each item of numbers of a response.
+
+        Args:
+            numbers: From the records of an item and of a subject and the response to a
+                PyTree of numbers; a function of a module, or a
+                `jax.tree_util.Partial` of one.
+            items: Records, arrays `[items, ...]`.
+            subjects: Records, arrays `[subjects, ...]`.
+        """
+
+    @abstractmethod
+    def best_partners(
+        self,
+        numbers: Callable[..., Any],
+        merit: Callable[..., Any],
+        items: Any,
+        subjects: Any,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The other item `[items]` of most merit of each, -1 without any; their sums.
+
+        Sums `[pairs, items]` are those of `left * right` over the subjects who met both
+        items, one for each pair that `numbers` makes of a response (see `item_sums`):
+        left of the one item, right of the other, None for 1. `merit` takes the sums and
+        is the same for both items; two items of negative merit are no partners. Of
+        equal partners it is the first one.
+        """
+
+    @abstractmethod
+    def paired(self, first: np.ndarray, second: np.ndarray) -> AbstractStoredCells:
+        """The cells of items `first`, of those subjects who met `second` as well."""
 
     @abstractmethod
     def cluster_squares(
@@ -186,6 +219,37 @@ class DenseCells(AbstractStoredCells):
         for rows in self._row_blocks(100_000):
             sums += self.values[rows].astype(np.float64).T @ vectors[rows]
         return sums
+
+    def item_sums(self, numbers: Callable[..., Any], items: Any, subjects: Any) -> Any:
+        """Sums `[items]` over the responses of each item of numbers of a response."""
+        from irtjax.data.cell_sums import sums_of_matrix
+
+        return sums_of_matrix(numbers, items, subjects, self.values, self.exposure)
+
+    def best_partners(
+        self,
+        numbers: Callable[..., Any],
+        merit: Callable[..., Any],
+        items: Any,
+        subjects: Any,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The other item `[items]` of most merit of each, -1 without any; their sums.
+
+        Sums are products of matrices in single precision.
+        """
+        from irtjax.data.cell_sums import partners_of_matrix
+
+        matrices = self.values, self.exposure
+        return partners_of_matrix(numbers, merit, items, subjects, *matrices)
+
+    def paired(self, first: np.ndarray, second: np.ndarray) -> DenseCells:
+        """The cells of items `first`, of those subjects who met `second` as well."""
+        part = self.select(None, first)
+        if self.exposure is None:
+            return part
+        met = self.exposure[:, second] > 0
+        cut = lambda x: None if x is None else x * met
+        return DenseCells(part.values * met, cut(part.observed), cut(part.trials))
 
     def cluster_squares(
         self, mean: np.ndarray, label: np.ndarray | None

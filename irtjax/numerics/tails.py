@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammaln, ndtr
@@ -39,15 +39,20 @@ def bennett_bound(total: np.ndarray, variance: np.ndarray) -> np.ndarray:
     (Bennett 1962). Unlike a normal tail it is valid in the far tail, which many
     comparisons reach.
     """
+    total, variance = (np.asarray(x, np.float64) for x in (total, variance))
     return np.exp(-bennett_exponent(total, variance))
 
 
-def bennett_exponent(total: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """V h(t / V) of `bennett_bound`: how surprising a sum is."""
+def bennett_exponent(total: Any, variance: Any) -> Any:
+    """V h(t / V) of `bennett_bound`: how surprising a sum is.
+
+    Of arrays of NumPy or of JAX.
+    """
+    xp = total.__array_namespace__()
     # Rounding to single precision may leave a variance just below 0.
-    variance = np.maximum(np.asarray(variance, np.float64), 1e-12)
-    ratio = np.maximum(np.asarray(total, np.float64), 0) / variance
-    return variance * ((1 + ratio) * np.log1p(ratio) - ratio)
+    variance = xp.maximum(variance, 1e-12)
+    ratio = xp.maximum(total, 0) / variance
+    return variance * ((1 + ratio) * xp.log1p(ratio) - ratio)
 
 
 def log_choose(n: np.ndarray, k: np.ndarray) -> np.ndarray:

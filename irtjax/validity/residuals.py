@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import Partial
 
+from irtjax.data.stored_cells import AbstractStoredCells
 from irtjax.numerics.programs import stored_jit
-from irtjax.numerics.progress import watched
-from irtjax.numerics.tails import bennett_bound
+from irtjax.numerics.tails import bennett_bound, bennett_exponent
 
-#: Items of a block; two blocks are compared at a time.
-WIDTH = 2048
+#: Chances of a block.
+BLOCK = 2**22
 #: Chance of a right response below which one counts as unexpected.
 UNEXPECTED = 0.2
 #: Product of sums of squared residuals below which there is no correlation.
@@ -42,132 +42,102 @@ class Partners(NamedTuple):
     p_value: np.ndarray  # Bounds the chance of so much dependence with any item.
 
 
+def chance_at(family: Any, item: Any, theta: jax.Array) -> jax.Array:
+    """Probability of a right response of one subject to one item, off 0 and 1."""
+    # In single precision 1 - p of a sure response is a rounding error.
+    return jnp.clip(family.expected_response(item, theta), 1e-6, 1 - 1e-6)
+
+
 @stored_jit
 def chances(family: Any, items: Any, theta: jax.Array) -> jax.Array:
-    """Probability of a right response, `[subjects, items]`, kept off 0 and 1."""
-    over_items = jax.vmap(family.expected_response, in_axes=(0, None))
-    chance = jax.vmap(over_items, in_axes=(None, 0))(items, theta)
-    # In single precision 1 - p of a sure response is a rounding error.
-    return jnp.clip(chance, 1e-6, 1 - 1e-6)
+    """`chance_at` of items and subjects, `[subjects, items]`."""
+    over_items = jax.vmap(chance_at, in_axes=(None, 0, None))
+    return jax.vmap(over_items, in_axes=(None, None, 0))(family, items, theta)
 
 
-def _blocks(items, values, observed, width):
-    """Items, responses and mask of each block; unseen copies fill the last one."""
-    size = values.shape[1]
-    for start in range(0, size, width):
-        places = np.arange(start, start + width)
-        rows = np.minimum(places, size - 1)
-        # Taken on the host, where this compiles no program for each shape.
-        chosen = jax.tree.map(lambda x, rows=rows: np.asarray(x)[rows], items)
-        y = values[:, rows]
-        seen = np.broadcast_to(places < size, y.shape)
-        if observed is not None:
-            seen = seen & observed[:, rows]
-        yield jax.device_put((chosen, y, seen))
+def _fit_of_cell(family: Any, item: Any, theta: jax.Array, value: jax.Array):
+    """What the fit of an item adds up."""
+    chance = chance_at(family, item, theta)
+    variance = chance * (1 - chance)
+    square = (value - chance) ** 2
+    low = chance < UNEXPECTED
+    surprises = jnp.where(low, value, 0), jnp.where(low, chance, 0)
+    return square, variance, square / variance, *surprises, chance
 
 
-@stored_jit
-def _item_fit(family, items, theta, y, seen):
-    """Fit of a block of items, sums over subjects."""
-    chance = chances(family, items, theta)
-    variance = jnp.where(seen, chance * (1 - chance), 0)
-    square = jnp.where(seen, (y - chance) ** 2, 0)
-    count = jnp.sum(seen, 0)
-    outfit = jnp.sum(jnp.where(seen, square / (chance * (1 - chance)), 0), 0)
-    low = seen & (chance < UNEXPECTED)
-    return (
-        jnp.sum(square, 0) / jnp.maximum(jnp.sum(variance, 0), 1e-12),
-        outfit / jnp.maximum(count, 1),
-        jnp.sum(jnp.where(low, y, 0), 0),
-        jnp.sum(jnp.where(low, chance, 0), 0),
-        jnp.sum(jnp.where(seen, 0, chance), 0),
+def item_fit(
+    family: Any, items: Any, theta: np.ndarray, cells: AbstractStoredCells
+) -> Residuals:
+    """Infit, outfit and unexpected right responses of binary items `[items]`.
+
+    Infit is sum (y - P)^2 / sum P Q, outfit the mean of (y - P)^2 / (P Q), both over
+    the subjects who responded (Wright and Masters 1982).
+    """
+    ability = jnp.asarray(theta, items[0].dtype)
+    sums = cells.item_sums(Partial(_fit_of_cell, family), items, ability)
+    square, variance, standardised, surprises, surprises_expected, observed = sums
+    count, missing = cells.count(0), 0.0
+    if not cells.is_complete:
+        missing = _expected_of_all(family, items, ability) - observed
+    defined = lambda x: np.where(count > 0, x, np.nan)
+    return Residuals(
+        defined(square / np.maximum(variance, 1e-12)),
+        defined(standardised / np.maximum(count, 1)),
+        surprises,
+        surprises_expected,
+        np.where(count < len(theta), missing, 0.0),
     )
 
 
-def item_fit(family: Any, items: Any, theta, values, observed) -> Residuals:
-    """Infit, outfit and unexpected right responses of binary items, in blocks."""
-    size = values.shape[1]
-    ability = jnp.asarray(theta, items[0].dtype)
-    parts = [
-        [np.asarray(x, np.float64) for x in _item_fit(family, chosen, ability, y, seen)]
-        for chosen, y, seen in _blocks(items, values, observed, min(WIDTH, size))
-    ]
-    columns = [np.concatenate(x)[:size] for x in zip(*parts, strict=True)]
-    count = np.full(size, values.shape[0]) if observed is None else observed.sum(0)
-    infit, outfit = (np.where(count > 0, x, np.nan) for x in columns[:2])
-    return Residuals(infit, outfit, *columns[2:])
+def _expected_of_all(family: Any, items: Any, theta: jax.Array) -> np.ndarray:
+    """Right responses `[items]` expected if every subject responded, in blocks."""
+    size = len(items[0])
+    width = int(np.clip(BLOCK // max(len(theta), 1), 1, size))
+    totals = np.empty(size)
+    for start in range(0, size, width):
+        # Blocks of one shape: the last one begins earlier.
+        part = slice(min(start, size - width), min(start, size - width) + width)
+        own = jax.tree.map(lambda x, part=part: jnp.asarray(x)[part], items)
+        totals[part] = np.asarray(_expected(family, own, theta), float)
+    return totals
 
 
 @stored_jit
-def _prepare(family, items, theta, y, seen):
-    """Residuals and variances, in single precision for the products."""
-    chance = chances(family, items, theta)
-    residual = jnp.where(seen, y - chance, 0).astype(jnp.float32)
-    variance = jnp.where(seen, chance * (1 - chance), 0).astype(jnp.float32)
-    return residual, variance
+def _expected(family: Any, items: Any, theta: jax.Array) -> jax.Array:
+    """Right responses `[items]` expected of all subjects."""
+    return jnp.sum(chances(family, items, theta), 0)
 
 
-@stored_jit
-def _compare(first, second, seen_first, seen_second, same: bool):
-    """For each item of two blocks, the other block's item most dependent on it."""
-    (r, v), (s, w) = first, second
-    total = r.T @ s
-    variance = v.T @ w
-    if seen_first is None:
-        norms = jnp.sum(r**2, 0)[:, None] * jnp.sum(s**2, 0)[None]
-    else:
-        # Sums over the subjects who answered both.
-        seen_first, seen_second = (x.astype(r.dtype) for x in (seen_first, seen_second))
-        norms = ((r**2).T @ seen_second) * (seen_first.T @ s**2)
-    ratio = jnp.maximum(total, 0) / jnp.maximum(variance, 1e-12)
-    # The logarithm of Bennett's bound, less the sign.
-    surprise = variance * ((1 + ratio) * jnp.log1p(ratio) - ratio)
-    surprise = jnp.where(norms > LEAST_NORM, surprise, -1.0)
-    if same:
-        surprise = jnp.where(jnp.eye(surprise.shape[0], dtype=bool), -1.0, surprise)
-    partners = []
-    for axis in (1, 0):
-        best = jnp.argmax(surprise, axis)
-        picked = [
-            jnp.take_along_axis(x, jnp.expand_dims(best, axis), axis).squeeze(axis)
-            for x in (surprise, total, variance, norms)
-        ]
-        partners.append((best, *picked))
-    return partners
+def _residual_pairs(family: Any, item: Any, theta: jax.Array, value: jax.Array):
+    """Residuals, variances and squares, each with what it is multiplied by."""
+    chance = chance_at(family, item, theta)
+    residual, variance = value - chance, chance * (1 - chance)
+    square = residual**2
+    return (residual, residual), (variance, variance), (square, None), (None, square)
 
 
-def dependence(family, items, theta, values, observed, width: int = WIDTH) -> Partners:
+def _surprise(total: Any, variance: Any, own: Any, other: Any) -> Any:
+    """Exponent of Bennett's bound; -1 where there is no correlation."""
+    exponent = bennett_exponent(total, variance)
+    where = total.__array_namespace__().where
+    return where(own * other > LEAST_NORM, exponent, -1.0)
+
+
+def dependence(
+    family: Any, items: Any, theta: np.ndarray, cells: AbstractStoredCells
+) -> Partners:
     """The largest local dependence of each item, over all pairs of binary items.
 
     With residuals r = y - P at the estimated abilities, two items that depend on
     ability alone have sum_i r_ij r_ik of mean 0 and variance V = sum_i P Q P' Q'. The
-    p-value is Bennett's bound at that sum, times the number of partners. Blocks of
-    `width` items are compared two by two, so that no matrix of all pairs is made.
-    Q3 is the correlation of the residuals about 0, their mean under the model.
+    p-value is Bennett's bound at that sum, times the number of partners. Q3 is the
+    correlation of the residuals about 0, their mean under the model.
     """
-    size = values.shape[1]
-    width = min(width, size)
     ability = jnp.asarray(theta, items[0].dtype)
-    blocks = [
-        (_prepare(family, chosen, ability, y, seen), None if observed is None else seen)
-        for chosen, y, seen in _blocks(items, values, observed, width)
-    ]
-    partner = np.full(width * len(blocks), -1)
-    # Of the best partner so far: surprise, total, variance and norms.
-    numbers = np.zeros((4, partner.size))
-    numbers[0] = -1
-    pairs = list(itertools.combinations_with_replacement(range(len(blocks)), 2))
-    for a, b in watched(pairs):
-        (first, seen_a), (second, seen_b) = blocks[a], blocks[b]
-        compared = _compare(first, second, seen_a, seen_b, same=a == b)
-        for here, there, best in ((a, b, compared[0]), (b, a, compared[1])):
-            mine = slice(here * width, (here + 1) * width)
-            place, *new = (np.asarray(x, np.float64) for x in best)
-            better = new[0] > numbers[0, mine]
-            chosen = there * width + place.astype(int)
-            partner[mine] = np.where(better, chosen, partner[mine])
-            numbers[:, mine] = np.where(better, new, numbers[:, mine])
-    return partners_of(partner[:size], *numbers[1:, :size])
+    numbers = Partial(_residual_pairs, family)
+    partner, sums = cells.best_partners(numbers, _surprise, items, ability)
+    total, variance, own, other = sums
+    return partners_of(partner, total, variance, own * other)
 
 
 def partners_of(partner, total, variance, norms) -> Partners:

@@ -27,7 +27,9 @@ from irtjax.auditing.control import simulated
 from irtjax.auditing.copies import duplicates
 from irtjax.auditing.examine import OrderedFit, examine
 from irtjax.cli.app import app
+from irtjax.data import cell_sums
 from irtjax.data.item_texts import ItemText, SourceId
+from irtjax.data.stored_cells import DenseCells
 from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.model import Population
 from irtjax.numerics.progress import watching
@@ -82,8 +84,7 @@ def audit_of_few() -> irtjax.Audit:
 def test_the_share_of_an_audit_rises_to_one(monkeypatch, permutations):
     """Pairs of blocks of items come first, then scores of blocks of items."""
     fit, table = planted_audit().fit, planted()[0]
-    few = functools.partial(dependence, width=32)
-    monkeypatch.setattr(sys.modules[examine.__module__], "dependence", few)
+    monkeypatch.setattr(cell_sums, "WIDTH", 32)
     monkeypatch.setattr(sys.modules[group_tests.__module__], "BLOCK", 200_000)
     noted = []
     with watching(lambda share, name: noted.append((share, name))):
@@ -281,16 +282,19 @@ def test_duplicates_are_once_in_the_score():
     np.testing.assert_array_equal(whole.groups.s_x2[copies], whole.groups.s_x2[twin])
 
 
-def test_blocks_of_items_change_nothing():
+def test_blocks_of_items_change_nothing(monkeypatch):
     table, _ = planted()
     known = OrderedFit.of(planted_audit().fit, table)
     import jax
 
     records = jax.tree.map(np.asarray, known.items)
-    cells = (known.fit.model.family, records, known.ability, table.values)
-    whole = dependence(*cells, None)
-    parts = dependence(*cells, None, width=32)
-    masked = dependence(*cells, np.ones(table.values.shape, bool), width=32)
+    of_fit = known.fit.model.family, records, known.ability
+    whole = dependence(*of_fit, table.stored)
+    pairs = duplicates(*of_fit, table.stored)
+    monkeypatch.setattr(cell_sums, "WIDTH", 32)
+    parts = dependence(*of_fit, table.stored)
+    seen = np.ones(table.values.shape, bool)
+    masked = dependence(*of_fit, DenseCells(table.values, seen))
     for other in (parts, masked):
         np.testing.assert_array_equal(whole.partner, other.partner)
         np.testing.assert_allclose(whole.q3, other.q3, atol=1e-5)
@@ -301,22 +305,21 @@ def test_blocks_of_items_change_nothing():
     r, s = residual[:, 0], residual[:, partner]
     q3 = (r @ s) / np.sqrt((r @ r) * (s @ s))
     assert whole.q3[0] == pytest.approx(q3, abs=1e-4)
-    pairs = duplicates(*cells, None)
     assert (pairs.group >= 0).sum() == 4
 
 
-def test_copies_are_found_where_answers_are_missing():
+def test_copies_are_found_where_answers_are_missing(monkeypatch):
     table, _ = planted()
     known = OrderedFit.of(planted_audit().fit, table)
     records = jax.tree.map(np.asarray, known.items)
     family, theta = known.fit.model.family, known.ability
-    whole = duplicates(family, records, theta, table.values, None)
+    whole = duplicates(family, records, theta, table.stored)
     sure = whole.p_value < 1e-6
     assert sure.sum() == 4
     seen = np.random.default_rng(3).random(table.values.shape) < 0.7
-    # What is behind a missing cell must not matter.
-    values = np.where(seen, table.values, 1 - table.values)
-    found = duplicates(family, records, theta, values, seen)
+    values = np.where(seen, table.values, 0)
+    cells = DenseCells(values, seen)
+    found = duplicates(family, records, theta, cells)
     np.testing.assert_array_equal(found.p_value < 1e-6, sure)
     np.testing.assert_array_equal(found.twin[sure], whole.twin[sure])
     assert np.all(found.group[sure] == found.group[found.twin[sure]])
@@ -336,7 +339,8 @@ def test_copies_are_found_where_answers_are_missing():
     np.fill_diagonal(agreed, 0)
     has = np.flatnonzero(found.twin >= 0)
     np.testing.assert_array_equal(agreed[has, found.twin[has]], agreed[has].max(1))
-    parts = duplicates(family, records, theta, values, seen, width=32)
+    monkeypatch.setattr(cell_sums, "WIDTH", 32)
+    parts = duplicates(family, records, theta, cells)
     np.testing.assert_array_equal(parts.twin, found.twin)
     np.testing.assert_allclose(parts.p_value, found.p_value, rtol=1e-5)
 

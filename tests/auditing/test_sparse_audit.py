@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import sys
 from typing import Any
 
 import jax
@@ -11,15 +12,14 @@ import pytest
 import irtjax
 from irtjax.auditing import agreement, items_to_read, permuted
 from irtjax.auditing.control import simulated
-from irtjax.auditing.copies import duplicates, duplicates_of_cells
+from irtjax.auditing.copies import duplicates
 from irtjax.auditing.examine import OrderedFit
 from irtjax.calibration.flow import rank_flow
-from irtjax.data import sparse_table
+from irtjax.data import cell_sums, sparse_table
 from irtjax.data.sparse_table import SparseCells
 from irtjax.numerics import memory
 from irtjax.numerics.progress import watching
 from irtjax.plots import plot_flagged_items
-from irtjax.validity import residual_cells
 from irtjax.validity.asymptotes import by_subjects
 from irtjax.validity.classical import classical
 from irtjax.validity.dimensionality import dimensions
@@ -30,7 +30,6 @@ from irtjax.validity.missingness import (
     unit_responses,
     unit_values,
 )
-from irtjax.validity.residual_cells import dependence_of_cells, item_fit_of_cells
 from irtjax.validity.residuals import dependence, item_fit
 from irtjax.validity.stability import _without_responses, stability
 
@@ -87,7 +86,10 @@ def test_an_audit_of_observed_cells_is_that_of_the_matrix(no_matrix, monkeypatch
     dense, few, fit = case()
     # Masks of a matrix are linked if they are few.
     monkeypatch.setattr("irtjax.validity.missing_matrix.MOST_MASKS", 5)
-    monkeypatch.setattr(residual_cells, "BLOCK", 1000)
+    monkeypatch.setattr(cell_sums, "BLOCK", 1000)
+    # Items to read are found in the matrix, and have a test of their own.
+    module = sys.modules[irtjax.audit.__module__]
+    monkeypatch.setattr(module, "items_to_read", lambda *args, **options: None)
     shares: list[Any] = []
     with watching(lambda share, _: shares.append(share)):
         found = irtjax.audit(fit, few)
@@ -139,17 +141,17 @@ def test_statistics_of_cells_do_not_depend_on_the_blocks(monkeypatch):
     dense, few, fit = case()
     known = OrderedFit.of(fit, dense)
     of_fit = fit.model.family, jax.tree.map(np.asarray, known.items), known.ability
-    data = dense.values, dense.observed
-    wanted = item_fit(*of_fit, *data), dependence(*of_fit, *data)
+    data = dense.stored
+    wanted = item_fit(*of_fit, data), dependence(*of_fit, data)
     for size in (700, 2**22):
-        monkeypatch.setattr(residual_cells, "BLOCK", size)
-        for x, y in zip(item_fit_of_cells(*of_fit, few.sparse), wanted[0], strict=True):
+        monkeypatch.setattr(cell_sums, "BLOCK", size)
+        for x, y in zip(item_fit(*of_fit, few.sparse), wanted[0], strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9)
-        found = dependence_of_cells(*of_fit, few.sparse)
+        found = dependence(*of_fit, few.sparse)
         np.testing.assert_array_equal(found.partner, wanted[1].partner)
         np.testing.assert_allclose(found.q3, wanted[1].q3, atol=1e-5)
-        found = duplicates_of_cells(*of_fit, few.sparse)
-        for x, y in zip(found, duplicates(*of_fit, *data), strict=True):
+        found = duplicates(*of_fit, few.sparse)
+        for x, y in zip(found, duplicates(*of_fit, data), strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-9)
 
 

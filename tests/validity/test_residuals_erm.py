@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from irtjax.data.stored_cells import DenseCells
 from irtjax.models.catalogue import rasch
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.validity.residuals import item_fit
@@ -31,7 +32,7 @@ def test_infit_and_outfit_are_those_of_erm():
     ones = jnp.ones(4)
     items = LogisticItems(ones, jnp.array(EASINESS), 0 * ones, ones)
     ability = ABILITY[right[inside] - 1]
-    found = item_fit(rasch().family, items, ability, VALUES[inside], None)
+    found = item_fit(rasch().family, items, ability, DenseCells(VALUES[inside]))
     np.testing.assert_allclose(found.infit, INFIT, rtol=1e-10)
     np.testing.assert_allclose(found.outfit, OUTFIT, rtol=1e-10)
 
