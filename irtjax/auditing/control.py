@@ -40,7 +40,6 @@ def permuted(table: ResponseTable, random: np.random.Generator) -> ResponseTable
     Every item keeps its accuracy, and no two variables are related.
 
     >>> from irtjax.data import ResponseTable
-    from irtjax.data.cell_sums import cell_blocks
     >>> table = ResponseTable.from_arrays([[1, 0], [1, 1], [0, 0]])
     >>> new = permuted(table, np.random.default_rng(0))
     >>> new.item_accuracy().tolist() == table.item_accuracy().tolist()
