@@ -241,8 +241,7 @@ def log_density(
     free = jnp.ones(coordinates.shape, bool)
     problem = Problem(model, data, free, prior=population)
     total = jnp.sum(log_lik) + log_penalty(problem, items, theta)
-    if model.lengths is not None and lengths is not None:
-        total = total + model.lengths.log_prior(lengths, data.item_weight)
+    total = total + model.length_model.log_prior(lengths, data.item_weight)
     if jacobian:
         total = total + jnp.sum(jax.vmap(model.family.log_slopes)(coordinates))
     finite = jnp.all(jnp.isfinite(coordinates)) & jnp.all(jnp.isfinite(theta))
@@ -756,7 +755,7 @@ def _data_at(
     _check_abilities(model, nodes, "nodes")
     data = _with_lengths(model, _data(items, None, values, observed, options), options)
     lengths = options.get("lengths")
-    if model.lengths is None or lengths is None:
+    if lengths is None:
         return data, 0.0
     summary = model.lengths.summary(lengths, data)
     evidence, constant = model.lengths.evidence(lengths, summary)
@@ -799,8 +798,7 @@ def _with_lengths(model, data, options) -> Responses:
 def _log_lik(model, data, items, theta, lengths) -> Float[Array, " subjects"]:
     """Log-likelihood of each subject times its weight, with that of its lengths."""
     log_lik = joint_log_likelihood(model, data, items, theta)
-    if model.lengths is not None:
-        log_lik = log_lik + model.lengths.log_ability(lengths, data, theta)
+    log_lik = log_lik + model.length_model.log_ability(lengths, data, theta)
     return weigh_rows(log_lik, data.subject_weight)
 
 

@@ -165,6 +165,27 @@ def test_capabilities_are_not_tests_of_classes():
     assert found == []
 
 
+def count_matches(pattern: str) -> dict[str, int]:
+    """Lines of the package that match a pattern, by file; none is left out."""
+    counts = {
+        path.relative_to(PACKAGE).as_posix(): len(
+            re.findall(pattern, path.read_text(encoding="utf-8"))
+        )
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
+    return {file: count for file, count in counts.items() if count}
+
+
+def test_few_places_ask_which_parts_a_result_has():
+    """Objects answer by methods: a part, a table or a model that lacks it is neutral.
+
+    The limit is of lines outside the parts themselves.
+    """
+    asked = count_matches(r"\.(?:structure|factors|lengths|groups) is (?:not )?None")
+    others = {k: n for k, n in asked.items() if not k.startswith("calibration/parts/")}
+    assert sum(others.values()) <= 20, others
+
+
 def test_the_table_lists_every_folder_once_and_no_other():
     listed = [part for parts in LAYERS for part in parts]
     assert len(listed) == len(set(listed))

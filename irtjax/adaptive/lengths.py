@@ -53,8 +53,7 @@ class LengthBank(ItemBank):
     decides: ClassVar[bool] = False
     repeatable: ClassVar[bool] = False
 
-    # A subclass's fields follow those with defaults, so these have some too.
-    lengths: LengthParameters | None = None
+    lengths: LengthParameters = eqx.field(kw_only=True)
     offset: float = eqx.field(static=True, default=1.0)
 
     @classmethod
@@ -89,7 +88,6 @@ class LengthBank(ItemBank):
     @property
     def _records(self):
         """Parameters of lengths of items; the correlation of ability and speed."""
-        assert self.lengths is not None
         omega, phi, variance = self.lengths.items
         return omega, phi, variance, self.lengths.correlation
 
@@ -101,7 +99,7 @@ class LengthBank(ItemBank):
     def with_items(self, items: Any, order: np.ndarray | None = None) -> LengthBank:
         """A bank of exact items, with their lengths in the same order."""
         bank = dataclasses.replace(self, items=items, errors=None)
-        if order is None or self.lengths is None:
+        if order is None:
             return bank
         records = jax.tree.map(lambda x: x[order], self.lengths.items)
         lengths = self.lengths._replace(items=records)

@@ -478,12 +478,10 @@ def _matched(bank: LabelledBank, table: ResponseTable, repeats: bool):
     )
     notes = [*notes, f"{answered} {were(matched.sum())} answered"]
     if tested.model.has_lengths:
-        lengths = None
-        if table.lengths is not None:
-            lengths = np.full(values.shape, np.nan)
-            lengths[:, columns[matched]] = table.lengths[:, matched]
-            lengths = np.where(available, lengths, np.nan)
-        else:
+        lengths = np.full(values.shape, np.nan)
+        lengths[:, columns[matched]] = table.length_cells[:, matched]
+        lengths = np.where(available, lengths, np.nan)
+        if not table.has_lengths:
             notes.append("the responses have no lengths: replayed by accuracy alone")
         recorded = tested.observations(recorded, lengths)
     if not matched.all():

@@ -150,7 +150,7 @@ class Calibration(HasTable):
     @property
     def factor_names(self) -> tuple[str, ...]:
         """Names of the factors; none of fits without."""
-        return () if self.factors is None else tuple(self.factors.names.tolist())
+        return tuple(name for part in self.parts for name in part.factor_names)
 
     @property
     def at_fixed_axes(self) -> np.ndarray | None:
@@ -161,7 +161,7 @@ class Calibration(HasTable):
     @property
     def multilevel(self) -> bool:
         """Whether items were integrated out; `structure` has the rest."""
-        return self.structure is not None
+        return any(part.integrates_items for part in self.parts)
 
     @property
     def num_groups(self) -> int:

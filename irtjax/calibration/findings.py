@@ -14,7 +14,6 @@ from irtjax.calibration.tables import CheckedTables
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
 from irtjax.estimators.estimates import Estimates
-from irtjax.likelihood.products import by_product
 
 
 class Evidence(NamedTuple):
@@ -113,14 +112,10 @@ def _copies(fit: Evidence) -> Findings:
 def _dependent_trials(fit: Evidence) -> Findings:
     """Trials of a cell that agree beyond ability."""
     estimates, values, trials = fit.estimates, fit.table.values, fit.table.trials
-    model, items = estimates.problem.model, estimates.parameters.items
-    if estimates.factors is not None:
-        product = estimates.factors.mean @ np.asarray(items.discrimination).T
-        parts = *by_product(model, items), product
-    else:
-        ability, group = estimates.by_group
-        parts = model.family, items, ability[:, group]
-    test = assumptions.dependence_test(*parts, values, np.asarray(trials))
+    family, items, ability = estimates.by_item
+    test = assumptions.dependence_test(
+        family, items, ability, values, np.asarray(trials)
+    )
     return Findings(tuple(assumptions.of_dependence(test)))
 
 

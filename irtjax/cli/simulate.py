@@ -135,7 +135,7 @@ def draw(
     data = draws.simulate(source.model, source.items, theta, key, missing=missing)
     subjects = [f"subject_{k + 1}" for k in range(num_subjects)]
     by_length, speed = None, {}
-    if source.lengths is not None:
+    if source.model.has_lengths:
         log_length, tau = draws.simulate_log_lengths(source.lengths, theta, log_key)
         tokens = np.rint(np.exp(np.asarray(log_length)) - source.offset)
         by_length, speed = np.maximum(tokens, 0), {"speed": np.asarray(tau)}
@@ -221,7 +221,7 @@ def _item_table(source: _Source) -> pa.Table:
     import pyarrow as pa
 
     fields = source.items._asdict()
-    if source.lengths is not None:
+    if source.model.has_lengths:
         fields |= source.lengths.items._asdict()
     columns: dict[str, Any] = {"item": pa.array(source.names)}
     for field, array in fields.items():

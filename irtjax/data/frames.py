@@ -186,8 +186,8 @@ def long_table(table: Any) -> pa.Table:
             columns["metric"] = names(np.array(formulas), column)
     if table.trials is not None:
         columns["trials"] = pa.array(table.trials[row, column])
-    if table.lengths is not None:
-        columns["length"] = pa.array(table.lengths[row, column], from_pandas=True)
+    if table.has_lengths:
+        columns["length"] = pa.array(table.length_cells[row, column], from_pandas=True)
     return pa.table(columns)
 
 

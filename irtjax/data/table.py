@@ -328,7 +328,9 @@ class ResponseTable(HasTable):
         rows = arrays.positions("subject", self.subjects, subjects)
         columns = arrays.positions("item", self.items, items)
 
-        def cut(array: np.ndarray) -> np.ndarray:
+        def cut(array: Any) -> Any:
+            if array is None:
+                return None
             out = array if subjects is None else array[rows]
             return out if items is None else np.ascontiguousarray(out[:, columns])
 
@@ -347,8 +349,8 @@ class ResponseTable(HasTable):
             items=names,
             values=cells,
             observed=observed,
-            trials=None if self.trials is None else cut(self.trials),
-            lengths=None if self.lengths is None else cut(self.lengths),
+            trials=cut(self.trials),
+            lengths=cut(self.lengths),
             item_facets={k: v[columns] for k, v in self.item_facets.items()},
             subject_facets={k: v[rows] for k, v in self.subject_facets.items()},
             item_texts=item_texts.chosen(self.item_texts, chosen),
@@ -453,16 +455,24 @@ class ResponseTable(HasTable):
         """Whether there are response lengths."""
         return self.lengths is not None
 
+    @property
+    def length_cells(self) -> np.ndarray:
+        """Response lengths `[subjects, items]`, NaN where there is none."""
+        if self.lengths is None:
+            return np.full((self.num_subjects, self.num_items), np.nan)
+        return self.lengths
+
     def _log_lengths(self, offset: float) -> tuple[np.ndarray, np.ndarray | None]:
         """Logarithms, 0 where missing, and the mask of those known (None for all)."""
-        if self.lengths is None:
+        if not self.has_lengths:
             raise ValueError("there are no response lengths: read them with length=")
-        seen = ~np.isnan(self.lengths)
-        shifted = np.where(seen, self.lengths, 1.0) + offset
+        lengths = self.length_cells
+        seen = ~np.isnan(lengths)
+        shifted = np.where(seen, lengths, 1.0) + offset
         if (shifted <= 0).any():
             row, column = np.argwhere(shifted <= 0)[0]
             raise ValueError(
-                f"the length {self.lengths[row, column]:g} of subject"
+                f"the length {lengths[row, column]:g} of subject"
                 f" {str(self.subjects[row])!r}, item {str(self.items[column])!r} has no"
                 f" logarithm with the offset {offset:g}; use a larger offset"
             )

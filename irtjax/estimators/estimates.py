@@ -32,6 +32,7 @@ from irtjax.inference.expected import watched_expected_scores
 from irtjax.inference.marginal_covariance import FactorCovariance
 from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.problem import Parameters, Problem, Start, estimation_scale
+from irtjax.likelihood.products import by_product
 from irtjax.likelihood.quadrature import Resolution, choose_nodes
 from irtjax.models.families.bounded import log_base_total
 from irtjax.models.family import Items
@@ -243,7 +244,7 @@ class Estimates:
     @property
     def num_groups(self) -> int:
         """Number of groups of items with an ability each; 1 for one of all items."""
-        return 1 if self.groups is None else self.groups.ability.shape[1]
+        return self.by_group[0].shape[1]
 
     @property
     def by_group(self) -> tuple[np.ndarray, np.ndarray]:
@@ -251,6 +252,16 @@ class Estimates:
         if self.groups is None or self.groups.group is None:
             return self.ability[:, None], np.zeros(len(self.coordinates), int)
         return self.groups.ability, self.groups.group
+
+    @property
+    def by_item(self) -> tuple[Any, Any, np.ndarray]:
+        """Family and records for one ability, and `[subjects, items]` that of each."""
+        model, items = self.problem.model, self.parameters.items
+        if (factors := self.factors) is None:
+            ability, group = self.by_group
+            return model.family, items, ability[:, group]
+        product = factors.mean @ np.asarray(items.discrimination).T
+        return *by_product(model, items), product
 
 
 def item_estimates(
@@ -286,13 +297,7 @@ def item_estimates(
     clock.report("standard errors", 0, math.nan, math.nan)
     with clock.phase("standard_errors"):
         covariance, of_lengths, warnings = _errors(
-            with_all,
-            problem,
-            estimates,
-            coordinates,
-            population,
-            nodes,
-            standard_errors,
+            with_all, problem, part, coordinates, population, nodes, standard_errors
         )
     clock.report("scores", 0, math.nan, math.nan)
     with clock.phase("scores"):
@@ -437,7 +442,7 @@ def cut_estimates(padded: Estimates, problem: Problem) -> Estimates:
 def _errors(
     with_all: Problem,
     problem: Problem,
-    estimates: Parameters,
+    part: LengthPart | None,
     coordinates: Array,
     population: Population,
     nodes: Array,
@@ -447,11 +452,11 @@ def _errors(
     model = problem.model
     if kind == "none":
         return None, None, []
-    if estimates.lengths is None:
+    if part is None:
         covariance = item_covariance(problem, coordinates, population, nodes, kind=kind)
         negative = int(covariance.negative)
         return covariance, None, [_no_maximum(model, negative)] if negative else []
-    of_lengths = length_covariance(with_all, coordinates, estimates.lengths, nodes)
+    of_lengths = length_covariance(with_all, coordinates, part.parameters, nodes)
     of_items = of_lengths.of_items()
     if bool(of_items.definite):
         return of_items, of_lengths, []

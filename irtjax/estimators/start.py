@@ -155,7 +155,7 @@ def _start_values(model: Model, data, how: str, dtype, truncation) -> Start:
     means = tuple((s + 0.2 * mean) / (seen + 0.2) for s, mean in pairs)
     items = model.family.start(tuple(m[:, 0] for m in means), slope)
     population = Population(jnp.zeros((), dtype), jnp.ones((), dtype))
-    lengths = None if model.lengths is None else model.lengths.start(data, score)
+    lengths = model.length_model.start(data, score)
     return Start(items, score, population, lengths)
 
 

@@ -42,8 +42,8 @@ class _Variant(NamedTuple):
 
 def refuse_constant(table: ResponseTable) -> None:
     """Refuses lengths that are the same for all subjects, in a one-line ValueError."""
-    lengths = table.lengths
-    if lengths is None or np.isnan(lengths).all():
+    lengths = table.length_cells
+    if np.isnan(lengths).all():
         return
     seen = ~np.isnan(lengths)
     low, high = (
@@ -66,20 +66,21 @@ def warnings_of(
     problem: Problem, estimates: Estimates, table: ResponseTable
 ) -> tuple[str, ...]:
     """Warnings about lengths without speed, and what the correlation depends on."""
-    assert estimates.lengths is not None and table.lengths is not None
-    if is_noise(np.asarray(table.lengths)):
+    lengths, parameters = table.length_cells, estimates.parameters.lengths
+    assert parameters is not None
+    if is_noise(lengths):
         return (
             "subjects do not differ in their response lengths beyond chance: speed and"
             " its correlation with ability are those of noise; use the model"
             " 'probit2pl'",
         )
-    seen = ~np.isnan(table.lengths)
+    seen = ~np.isnan(lengths)
     accuracy = table.subject_accuracy()
     wrong, right = accuracy == 0, accuracy == 1
     extreme = wrong | right
-    zero = seen & (table.lengths == 0)
+    zero = seen & (lengths == 0)
     everyone = np.ones(len(extreme), bool)
-    rho = float(estimates.lengths.part.parameters.correlation)
+    rho = float(parameters.correlation)
     variants = {
         "subjects": _Variant(~extreme, seen),
         "zeros": _Variant(everyone, seen & ~zero),

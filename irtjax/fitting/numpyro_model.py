@@ -195,10 +195,10 @@ class ItemSites:
         shape = (data.num_subjects, *(model.family.dims,) * bool(model.family.dims))
         normal = Normal(jnp.asarray(mean, self.dtype), jnp.asarray(sd, self.dtype))
         theta = sample_site("theta", normal, self.priors.get("theta"), shape)
-        if model.lengths is not None:
-            lengths = self.lengths()
-            own = model.lengths.log_ability(lengths, data, theta)
-            prior = model.lengths.log_prior(lengths)
+        if model.has_lengths:
+            lengths, part = self.lengths(), model.length_model
+            own = part.log_ability(lengths, data, theta)
+            prior = part.log_prior(lengths)
             numpyro.factor("lengths", jnp.sum(own) + prior)
 
         def log_lik(values):

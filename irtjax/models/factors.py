@@ -156,7 +156,7 @@ class Factor:
                 f" {' or '.join(map(repr, reversed(needed)))}, or leave target out"
             )
         columns = self._columns
-        if self.factors is not None and columns != self.factors:
+        if columns != self.count:
             raise ValueError(
                 f"factors {self.factors}, but the target has {columns}: leave factors"
                 " out"

@@ -272,6 +272,27 @@ class Lengths(eqx.Module):
         return LengthParameters(LengthItems(omega, phi, jnp.exp(log_variance)), rho)
 
 
+class NoLengths(eqx.Module):
+    """The answers of a model without response lengths: no parameters, no density."""
+
+    def start(self, data: Responses, theta: Array) -> None:
+        """No start values."""
+
+    def unconstrain(self, parameters: LengthParameters | None) -> None:
+        """No coordinates."""
+
+    def constrain(self, coordinates: LengthCoordinates | None) -> None:
+        """No parameters."""
+
+    def log_ability(self, parameters: None, data: Responses, theta: Array) -> Array:
+        """Log density 0 of no lengths, `[subjects]`."""
+        return jnp.zeros_like(theta)
+
+    def log_prior(self, parameters: None, item_weight: Array | None = None) -> float:
+        """Log prior 0 of no parameters."""
+        return 0.0
+
+
 def orient_speed(parameters: LengthParameters) -> LengthParameters:
     """The parameters with speed in the direction of a positive sum of phi.
 

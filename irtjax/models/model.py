@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax.models.family import AbstractResponseFamily, Items
-from irtjax.models.lengths import Lengths
+from irtjax.models.lengths import Lengths, NoLengths
 from irtjax.models.predictor import folded
 from irtjax.models.priors import AbstractPrior
 from irtjax.numerics.kernels import normal_log_weights, positive_definite_solve
@@ -98,6 +98,11 @@ class Model(eqx.Module):
     def has_lengths(self) -> bool:
         """Whether response lengths are modelled with the responses."""
         return self.lengths is not None
+
+    @property
+    def length_model(self) -> Any:
+        """`lengths`; of a model without, `NoLengths`, which takes and adds nothing."""
+        return self.lengths or NoLengths()
 
     def log_prior(self, item: Items) -> Array:
         """Log prior density of one item record, summed over its parameters."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from irtjax.calibration.parts import Factors
 from irtjax.data.wording import counted
 from irtjax.plots import style
 from irtjax.plots.abilities import named_rows
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from irtjax.calibration.calibration import Calibration
-    from irtjax.calibration.parts.factors import Factors
     from irtjax.validity.dimensionality import Dimensions
     from irtjax.validity.heterogeneity import Heterogeneity
 
@@ -45,7 +45,7 @@ def plot_structure(fit: Calibration, clusters: Heterogeneity | None = None) -> F
     Raises:
         ValueError: If the fit has no factors.
     """
-    factors = _factors(fit)
+    factors = fit.require(Factors)
     strength = np.abs(factors.structure)
     own = strength.argmax(axis=1)
     order = np.lexsort((-strength.max(axis=1), own))
@@ -83,13 +83,6 @@ def plot_structure(fit: Calibration, clusters: Heterogeneity | None = None) -> F
     below = f"{counted(count, 'item')}, {turned}{sorted_by}"
     style.title(axes, "Structure of items", below)
     return figure
-
-
-def _factors(fit: Calibration) -> Factors:
-    """The factors of a fit; refuses a fit without."""
-    if fit.factors is None:
-        raise ValueError("this fit has no factors: fit model='factor'")
-    return fit.factors
 
 
 def _blocks(fit: Calibration, clusters: Heterogeneity) -> tuple[np.ndarray, list[str]]:
@@ -141,7 +134,7 @@ def plot_biplot(fit: Calibration, factors: tuple[int, int] = (1, 2)) -> Figure:
     Raises:
         ValueError: If the fit does not have these factors.
     """
-    solution = _factors(fit)
+    solution = fit.require(Factors)
     size = len(solution.names)
     two = [number - 1 for number in factors]
     if len(two) != 2 or two[0] == two[1] or not all(0 <= k < size for k in two):

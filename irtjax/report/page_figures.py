@@ -46,8 +46,8 @@ def ability_ends(fit: Calibration) -> tuple[float, float] | None:
 
     grid = ability_grid(fit)
     low, high = float(grid[0]), float(grid[-1])
-    if fit.structure is not None:
-        ability = fit.structure.ability[np.isfinite(fit.structure.ability)]
+    for part in fit.parts:
+        ability = part.group_abilities[np.isfinite(part.group_abilities)]
         low = max(min(low, float(ability.min(initial=low))), -WIDEST)
         high = min(max(high, float(ability.max(initial=high))), WIDEST)
     return round(low, 4), round(high, 4)

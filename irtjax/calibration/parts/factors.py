@@ -100,6 +100,11 @@ class Factors(Part):
     certificate: float | None = None
 
     @property
+    def factor_names(self) -> tuple[str, ...]:
+        """Names of the factors."""
+        return tuple(self.names.tolist())
+
+    @property
     def error(self) -> np.ndarray:
         """`[subjects, factors]` standard errors of the abilities."""
         return np.sqrt(np.diagonal(self.covariance, axis1=1, axis2=2))

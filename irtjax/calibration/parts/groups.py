@@ -84,6 +84,8 @@ class Structure(Part):
         "sd_values": "components coordinates",
     }
 
+    integrates_items: ClassVar[bool] = True
+
     groups: np.ndarray
     group: np.ndarray
     ability: np.ndarray
@@ -133,6 +135,11 @@ class Structure(Part):
             facets=layout.facets,
             standard_deviations=(names, estimated.standard_deviations),
         )
+
+    @property
+    def group_abilities(self) -> np.ndarray:
+        """`ability`, which figures span with the general one."""
+        return self.ability
 
     def with_subjects(
         self, stays: np.ndarray, ability: np.ndarray, error: np.ndarray

@@ -177,9 +177,10 @@ def warnings_of(
     speed are fixed by positive sums (its Proposition 1).
     """
     warnings: list[str] = []
-    assert table.lengths is not None and parameters.lengths is not None
-    size, missing = table.lengths.size, np.count_nonzero(np.isnan(table.lengths))
-    none = np.count_nonzero(table.lengths == 0)
+    assert parameters.lengths is not None
+    lengths = table.length_cells
+    size, missing = lengths.size, np.count_nonzero(np.isnan(lengths))
+    none = np.count_nonzero(lengths == 0)
     if none:
         warnings.append(
             f"{none:,} of {counted(size - missing, 'length')} {are(none)} 0:"
@@ -206,6 +207,7 @@ def warnings_of(
 
 def without_zero_lengths(table: ResponseTable, zero_lengths: str) -> ResponseTable:
     """The table, with missing lengths where they are 0 if these are "missing"."""
-    if table.lengths is None or zero_lengths != "missing":
+    if not table.has_lengths or zero_lengths != "missing":
         return table
-    return table.replace(lengths=np.where(table.lengths == 0, np.nan, table.lengths))
+    lengths = table.length_cells
+    return table.replace(lengths=np.where(lengths == 0, np.nan, lengths))

@@ -34,6 +34,8 @@ class Part(ABC):
     absence: ClassVar[str]
     #: Axes of these arrays, by their names after the prefix; one name is one size.
     axes: ClassVar[Mapping[str, str]] = {}
+    #: Whether a fit with the part has its items integrated out.
+    integrates_items: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
@@ -42,6 +44,16 @@ class Part(ABC):
 
         `layout` has the names of the model's groups or factors (`Task.layout`).
         """
+
+    @property
+    def factor_names(self) -> tuple[str, ...]:
+        """Names of the abilities on which items have slopes of their own."""
+        return ()
+
+    @property
+    def group_abilities(self) -> np.ndarray:
+        """`[subjects, groups]` abilities on the scale of the general one, if any."""
+        return np.empty((0, 0))
 
     def take(self, order: np.ndarray) -> Self:
         """The part with its subjects in another order."""

@@ -129,9 +129,9 @@ def _sums(
         weight = new if table.trials is None else (new > 0)
         values[block] += (table.values * weight).astype(values.dtype)
         count[block] = before + new
-        if lengths is not None and table.lengths is not None:
+        if lengths is not None:
             old = lengths[block]
-            lengths[block] = np.where(np.isnan(old), table.lengths, old)
+            lengths[block] = np.where(np.isnan(old), table.length_cells, old)
     return _Sums(values, count, lengths, parts, repeated)
 
 

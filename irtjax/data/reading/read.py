@@ -180,7 +180,7 @@ class Gathered:
 
         table = tables[0] if len(tables) == 1 else merge(tables, options)
         lengths = None
-        if table.lengths is None and options.length is not None:
+        if not table.has_lengths and options.length is not None:
             lengths = _lengths_of(table, options.length)
         table = finish(table, options, notes, sources, lengths)
         return table.replace(nouns=self.nouns)

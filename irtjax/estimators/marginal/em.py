@@ -48,7 +48,7 @@ from irtjax.likelihood.problem import (
     report_scale,
 )
 from irtjax.models.families.continuous import LogitNormalScores
-from irtjax.models.lengths import LengthCoordinates, LengthParameters, orient_speed
+from irtjax.models.lengths import LengthCoordinates, orient_speed
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import normal_log_weights
 
@@ -223,7 +223,9 @@ class EM(AbstractAscent, AbstractOnNodes):
         not exactly neutral. Once only the fallback was accepted, it is the image.
         """
         model, point, carry = problem.model, state.point, state.carry
-        problem, part = with_lengths(problem, lengths_of(model, point))
+        problem, part = with_lengths(
+            problem, model.length_model.constrain(point.lengths)
+        )
         data, nodes = problem.data, point.mean + jnp.exp(point.log_sd) * carry.nodes
         counts = expected_counts(
             model,
@@ -351,7 +353,7 @@ def start_point(problem: Problem, start: Start, population: str) -> Point:
     normal = estimation_scale(problem, start)
     mean, sd = (jnp.asarray(x, coordinates.dtype) for x in (normal.mean, normal.sd))
     point = Point(coordinates, mean, jnp.log(sd))
-    if model.lengths is None:
+    if not model.has_lengths:
         return point
     if problem.anchored or not model.family.has_slope:
         raise ValueError(
@@ -365,15 +367,8 @@ def start_point(problem: Problem, start: Start, population: str) -> Point:
             "the start values hold no parameters of the response lengths; make them"
             " by start_values"
         )
-    lengths = model.lengths.unconstrain(orient_speed(start.lengths))
+    lengths = model.length_model.unconstrain(orient_speed(start.lengths))
     return point._replace(lengths=lengths)
-
-
-def lengths_of(model: Model, point: Point) -> LengthParameters | None:
-    """The lengths' parameters at a point, for models with lengths."""
-    if model.lengths is None or point.lengths is None:
-        return None
-    return model.lengths.constrain(point.lengths)
 
 
 def prior_at(
@@ -399,7 +394,7 @@ def reported(
     """The estimates of a point on the scale that the model reports."""
     items = problem.model.constrain(point.coordinates)
     population = Population(point.mean, jnp.exp(point.log_sd), log_weights)
-    lengths = lengths_of(problem.model, point)
+    lengths = problem.model.length_model.constrain(point.lengths)
     return report_scale(problem, Parameters(items, population, None, lengths))
 
 

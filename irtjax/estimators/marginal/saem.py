@@ -29,7 +29,6 @@ from irtjax.estimators.marginal.draws import draw_augmented, draw_on_nodes, node
 from irtjax.estimators.marginal.em import (
     EM,
     Point,
-    lengths_of,
     prior_at,
     reported,
     residual_of,
@@ -216,7 +215,7 @@ class SAEM(AbstractOnNodes):
                 empty[:, :1] if data.exposure is None else empty,
                 (empty,) * num_statistics,
                 empty[:, 0],
-                None if point.lengths is None else Latent(*(zeros,) * 5),
+                Latent(*(zeros,) * 5) if problem.model.has_lengths else None,
             ),
             draws=jnp.broadcast_to(standard[:, None], (len(zeros), self.num_draws)),
             objective=zero,
@@ -263,7 +262,9 @@ class SAEM(AbstractOnNodes):
         """One draw of every subject, one update of the averages, one maximisation."""
         assert key is not None
         model, point = problem.model, state.point
-        problem, part = with_lengths(problem, lengths_of(model, point))
+        problem, part = with_lengths(
+            problem, model.length_model.constrain(point.lengths)
+        )
         draw_key, speed_key = jax.random.split(key)
         drawn = self._draw(problem, state, draw_key)
         new, total = drawn.counts, drawn.log_marginal
