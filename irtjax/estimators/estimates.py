@@ -250,7 +250,7 @@ class Estimates:
     def by_group(self) -> tuple[np.ndarray, np.ndarray]:
         """`[subjects, groups]` abilities, and `[items]` group of each item."""
         if self.groups is None or self.groups.group is None:
-            return self.ability[:, None], np.zeros(len(self.coordinates), int)
+            return self.ability[:, None], np.zeros(self.problem.data.num_items, int)
         return self.groups.ability, self.groups.group
 
     @property

@@ -128,7 +128,7 @@ def test_slopes_need_subjects_who_differ(found, words):
         (line,) = with_errors_of_scale(given, responses_of(60), found).warnings
         assert line.startswith(f"60 subjects {words} {BECAUSE}") and BY_MEANS in line
     # Integrated items and a common slope do not determine it either, slopes of 1 do.
-    groups = SimpleNamespace(ability=np.zeros((60, 1)))
+    groups = SimpleNamespace(ability=np.zeros((60, 1)), group=np.zeros(4, int))
     integrated = dataclasses.replace(estimates_of(60, "2pl"), groups=groups)
     for other in (estimates_of(60, "1pl"), integrated):
         assert compares_means(with_errors_of_scale(other, responses_of(60), found))

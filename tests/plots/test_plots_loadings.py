@@ -9,10 +9,17 @@ import pyarrow as pa
 import pytest
 
 from irtjax import plots
+from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.parts.factors import Factors
 from irtjax.plots.clusters import twins
 from irtjax.plots.loadings import ARROWS, NAMED_ITEMS, _spread_out
 from irtjax.validity.heterogeneity import Heterogeneity
+
+
+class Fit(types.SimpleNamespace):
+    """The parts of a calibration, and what else a test states."""
+
+    part, require, factors = Calibration.part, Calibration.require, Calibration.factors
 
 
 def fit_of(items: int, factors: int = 3, subjects: int = 80) -> Any:
@@ -37,7 +44,7 @@ def fit_of(items: int, factors: int = 3, subjects: int = 80) -> Any:
     )
     names = np.array([f"item $x_{k}" for k in range(items)])
     benchmarks = np.array([f"b{k % 2}" for k in range(items)])
-    return types.SimpleNamespace(factors=found, item_names=names, benchmarks=benchmarks)
+    return Fit(parts=(found,), item_names=names, benchmarks=benchmarks)
 
 
 def clusters_of(fit, count: int) -> Heterogeneity:
@@ -109,7 +116,7 @@ def test_structure_is_sorted_by_cluster(tmp_path):
     plain = plots.plot_structure(fit).axes[0]
     assert np.asarray(plain.images[0].get_array()).shape == (41, 3)
     assert plain.texts[0].get_text() == "41 items, oblimin rotation"
-    fit.factors = dataclasses.replace(fit.factors, rotation="none")
+    fit.parts = (dataclasses.replace(fit.factors, rotation="none"),)
     plain = plots.plot_structure(fit).axes[0]
     assert plain.texts[0].get_text() == "41 items, not rotated"
 
@@ -157,7 +164,7 @@ def test_factors_that_are_not_there_are_refused():
     for pair in ((1, 1), (0, 1), (1, 4)):
         with pytest.raises(ValueError, match="two factors, from 1 to 3"):
             plots.plot_biplot(fit, factors=pair)
-    none: Any = types.SimpleNamespace(factors=None)
+    none: Any = Fit(parts=())
     for plot in (plots.plot_biplot, plots.plot_structure):
         with pytest.raises(ValueError, match="no factors: fit model='factor'"):
             plot(none)
