@@ -54,6 +54,11 @@ class AbstractResponses(eqx.Module):
     evidence: Float[Array, "subjects 2"] | None = eqx.field(default=None, kw_only=True)
 
     @property
+    def is_streamed(self) -> bool:
+        """Whether passes read from disk, on the host, and not under `jit`."""
+        return False
+
+    @property
     @abstractmethod
     def num_subjects(self) -> int:
         """Number of subjects."""

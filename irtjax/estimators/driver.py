@@ -192,6 +192,16 @@ class AbstractMethod(AbstractEstimator):
     def progress(self, problem: AnyProblem, state: State) -> Progress:
         """Objective, residual and verdict of a state."""
 
+    def with_pass(self, problem: AnyProblem, state: State | None) -> AnyProblem:
+        """The problem of a step under `jit`: with the sums of a pass, if data need it.
+
+        Passes over streamed responses are made on the host, before each step. None
+        stands for the state before the first.
+        """
+        if problem.data.is_streamed:
+            problem.data.refuse()
+        return problem
+
     def finish(self, problem: AnyProblem, state: State) -> State:
         """The last state, as `result` sees it: for checks too slow in each step."""
         return state
@@ -510,9 +520,11 @@ def drive(
 ) -> Fit:
     """Runs a method to its end, in one call or, to report progress, in chunks."""
     clock.report("fit", 0, math.nan, math.nan)
-    loop = begin_jit(problem, method, start, key=key, max_steps=max_steps)
+    first = method.with_pass(problem, None)
+    loop = begin_jit(first, method, start, key=key, max_steps=max_steps)
     # Unwatched, all steps are one chunk: of the same program, compiled once.
-    reported = clock.progress is not None or is_watched()
+    streamed = problem.data.is_streamed
+    reported = clock.progress is not None or is_watched() or streamed
     chunk, done = 1 if reported else max_steps, 0
     expected = None
     note_share(0.0, "fit")
@@ -521,7 +533,7 @@ def drive(
         done += chunk
         # Start values are in the loop: without them one program serves all kinds.
         result = run_jit(
-            problem,
+            method.with_pass(problem, loop.state),
             method,
             None,
             key=key,
@@ -543,4 +555,4 @@ def drive(
         done = steps
         # About a third of a second between reports.
         rate = chunk / max(time.perf_counter() - began, 1e-3)
-        chunk = int(min(max(1, rate / 3), 4 * chunk))
+        chunk = 1 if streamed else int(min(max(1, rate / 3), 4 * chunk))

@@ -107,6 +107,11 @@ def start_values(
         )
     if dims:
         return factor_start(model, data, mask=loadings, dtype=dtype)
+    if data.is_streamed:
+        if how != "proportions":
+            raise ValueError(f"start {how!r} needs all responses: use 'proportions'")
+        # The host makes the passes.
+        return _start_values.function(model, data, how, dtype, truncation)
     return _start_values(model, data, how, dtype, truncation)
 
 

@@ -145,8 +145,12 @@ def expected_counts(
     too far apart, the block is done on all nodes. The result is the same to rounding;
     subjects sorted by ability make it many times faster. A `window` of 0 uses all
     nodes; keep it under vmap. `moments` adds the mean and variance of each posterior.
-    Observed cells alone are always done on all nodes.
+    Observed cells alone are always done on all nodes. Of streamed responses the host
+    has made the counts before (`likelihood.streamed_counts`).
     """
+    if data.is_streamed:
+        made: Any = data
+        return made.sums
     tables = model.family.table(items, nodes)
     if not data.has_blocks:
         return _counts_at_once(model, tables, nodes, log_weights, data, moments)

@@ -51,7 +51,7 @@ def pad_responses(
     """
     size = data.num_cells
     plain = model.family.num_categories > 0 and not model.family.common
-    large = size > MOST_PADDED or not data.has_blocks
+    large = size > MOST_PADDED or not data.has_blocks or data.is_streamed
     if not plain or model.has_lengths or large:
         return model, data, np.arange(data.num_items)
     halvings = 2 if size <= FEW_NUMBERS else 3

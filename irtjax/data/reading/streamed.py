@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 _MANY = 4
 
 
-class _Texts:
+class TextCodes:
     """Distinct texts, and the code of each row."""
 
     dtype = np.int32
@@ -76,14 +76,14 @@ class _Numbers:
         return pa.array(values)
 
 
-def _converter(kind: pa.DataType, is_label: bool) -> _Texts | _Numbers | None:
+def _converter(kind: pa.DataType, is_label: bool) -> TextCodes | _Numbers | None:
     """What holds a column of this type; None if nothing here does."""
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean)
     if any(check(value) for check in text):
-        return _Texts()
+        return TextCodes()
     if pa.types.is_integer(kind):
-        return _Texts() if is_label else _Numbers()
+        return TextCodes() if is_label else _Numbers()
     # Numbers that name something are whole where they can be: that takes all of them.
     number = pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     return _Numbers() if number and not is_label else None

@@ -222,6 +222,42 @@ def _stream_csv(
     return None
 
 
+def open_csv_batches(
+    path: Path, null_values: Sequence[str]
+) -> tuple[list[str], Callable[[Columns], Iterator[pa.RecordBatch]], int]:
+    """Names of the columns of a CSV file, its batches, and about how many lines it has.
+
+    The first batch determines the types of columns.
+    """
+    from pyarrow import csv as arrow_csv
+
+    delimiter, lines = _first_lines(path)
+    if not _looks_like_header(lines):
+        raise ValueError(f"{path} has no names of columns: add a first line with them")
+    names = restore_names(_distinct(lines[0]))
+
+    def batches(layout: Columns) -> Iterator[pa.RecordBatch]:
+        with _opened(path) as file:
+            _skip_blank(file)
+            yield from arrow_csv.open_csv(
+                pa.PythonFile(file, mode="r"),
+                arrow_csv.ReadOptions(
+                    column_names=names, skip_rows=1, block_size=_BLOCK
+                ),
+                arrow_csv.ParseOptions(
+                    delimiter=delimiter, newlines_in_values=_has_quotes(path)
+                ),
+                arrow_csv.ConvertOptions(
+                    null_values=list(null_values),
+                    # As text, numbers of items keep their leading zeros.
+                    column_types=dict.fromkeys(layout.labels(), pa.string()),
+                    include_columns=layout.used() or names,
+                ),
+            )
+
+    return names, batches, _expected(path)
+
+
 def _rows_of_csv(
     path: Path,
     shape: dict[str, Any],
@@ -427,7 +463,7 @@ def _whole_csv(
     except pa.ArrowInvalid as error:
         read_text(path)  # names the line if the text is not UTF-8
         raise ValueError(
-            f"{path} is no table of equally long lines: {_tidy(error)}"
+            f"{path} is no table of equally long lines: {tidy(error)}"
         ) from None
     if len(parts) == 1:
         return parts[0]
@@ -435,7 +471,7 @@ def _whole_csv(
     return pa.Table.from_arrays(columns, names=used)
 
 
-def _tidy(error: Exception) -> str:
+def tidy(error: Exception) -> str:
     """The first line of an error, cut at 200 characters."""
     # Of a line of another length not its content: the file may be another's.
     text = re.sub(r"(Expected \d+ columns, got \d+): .*", r"\1", str(error), flags=re.S)
@@ -610,7 +646,7 @@ def read_parquet(path: Path, options: ReadOptions) -> Frame:
             if table is None:
                 table = file.read(columns=used)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is damaged or cut off: {_tidy(error)}") from None
+        raise ValueError(f"{path} is damaged or cut off: {tidy(error)}") from None
     return dataclasses.replace(from_arrow(table, str(path)), take=take, names=names)
 
 

@@ -47,6 +47,7 @@ from irtjax.likelihood.problem import (
     orient,
     report_scale,
 )
+from irtjax.likelihood.streamed_counts import streamed_counts
 from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.lengths import LengthCoordinates, orient_speed
 from irtjax.models.model import Model, Population
@@ -193,6 +194,24 @@ class EM(AbstractAscent, AbstractOnNodes):
             jnp.ones((), bool),
         )
         return self.first_state(point, num_subjects, carry=carry, has_fallback=True)
+
+    def with_pass(self, problem: Problem, state: AscentState | None) -> Problem:
+        """With the expected counts at a state, of streamed responses."""
+        data: Any = problem.data
+        if not data.is_streamed:
+            return problem
+        sums = None
+        if state is not None:
+            point, carry = state.point, state.carry
+            sums = streamed_counts(
+                problem.model,
+                problem.model.constrain(point.coordinates),
+                point.mean + jnp.exp(point.log_sd) * carry.nodes,
+                carry.log_weights,
+                data,
+                centre=carry.centre if self.window else None,
+            )
+        return dataclasses.replace(problem, data=data.with_sums(sums))
 
     @property
     def num_differences(self) -> int:

@@ -1,0 +1,500 @@
+"""The first pass over a file larger than memory: from names to a `ResponseStream`.
+
+A long file (a row for each response) or a wide one (a row for each subject), Parquet or
+CSV, is read once in batches. Names become numbers in the order in which they occur, and
+responses go to files of plain numbers. If the rows of a subject do not follow each
+other, they are sorted once: rows are distributed to parts of the file, each of
+consecutive subjects and small enough to be sorted in memory. No more than a batch, the
+names and a few numbers for each subject and item are in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from irtjax.data.files import read_head
+from irtjax.data.reading.columns import Columns, decide
+from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.streamed import TextCodes
+from irtjax.data.reading.tabular import NULL_WORDS, open_csv_batches, tidy
+from irtjax.data.stream import (
+    BLOCK_CELLS,
+    COLUMNS,
+    MATRIX,
+    MATRIX_SHARE,
+    VALUES,
+    CellBlock,
+    MatrixBlock,
+    ResponseStream,
+)
+from irtjax.data.table_files import is_saved_table
+from irtjax.numerics.progress import note_share
+
+#: Arrow's functions are made when it is loaded.
+_arrow: Any = compute
+#: Rows of a batch of a long file, and cells of one of a wide file.
+_ROWS = 2**18
+#: Runs of rows of one subject whose names are numbered together.
+_RUNS = 2**20
+#: Rows that are sorted in memory at a time.
+_SORTED = 2**23
+#: Largest response: responses are stored in a byte.
+_MOST = 127
+#: Files of the first pass alone, and the names of subjects.
+_ROW, SUBJECTS = "rows.int32", "subjects.arrow"
+
+
+def make_stream(path: Path, folder: Path, options: ReadOptions) -> ResponseStream:
+    """Reads a file into a folder of blocks.
+
+    Args:
+        path: A Parquet or CSV file, long or wide.
+        folder: An empty folder, which takes at most nine bytes for each response.
+        options: `subject`, `item` and `response` name columns of a long file.
+
+    Returns:
+        The stream; `subject_names` reads the names of its subjects.
+
+    Raises:
+        ValueError: The file is damaged, or has something that a stream does not: words
+            as responses, repeated responses, further columns that tell items apart.
+    """
+    with _named(path):
+        batches, rows, layout = _open(path, options)
+        if layout.item:
+            return _long(path, folder, batches, rows, layout)
+        return _wide(path, folder, batches, rows, layout)
+
+
+def subject_names(folder: Path) -> Iterator[pa.Array]:
+    """The names of the subjects of a stream, in parts, in its order."""
+    with pa.memory_map(str(folder / SUBJECTS)) as file:
+        for batch in pa.ipc.open_stream(file):
+            yield batch.column(0)
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Refuses a damaged file in one line that names it."""
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{path} is damaged or cut off: {tidy(error)}") from None
+    except OSError as error:
+        if error.filename is not None:  # Of the folder, not of what the file holds.
+            raise
+        raise ValueError(f"{path} is damaged or cut off: {tidy(error)}") from None
+
+
+def _open(
+    path: Path, options: ReadOptions
+) -> tuple[Iterable[pa.RecordBatch], int, Columns]:
+    """The batches of a file, about how many rows it has, and what columns mean."""
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        raise ValueError(f"no such file: {path}")
+    if read_head(path)[:4] != b"PAR1":
+        names, batches, rows = open_csv_batches(path, NULL_WORDS)
+        layout = _checked(decide(names, None, options, str(path)), path)
+        return batches(layout), rows, layout
+    file = pq.ParquetFile(path, memory_map=True, pre_buffer=False)
+    if is_saved_table(file.schema_arrow):
+        raise ValueError(
+            f"{path} is a saved response table, which is read as a whole: stream the"
+            " file that it was made from, or fit it without --stream"
+        )
+    names = file.schema_arrow.names
+    layout = _checked(
+        decide(names, _index(file.schema_arrow), options, str(path)), path
+    )
+    used = layout.used()
+    size = _ROWS if used else max(1, BLOCK_CELLS // (2 * len(names)))
+    return file.iter_batches(size, columns=used), file.metadata.num_rows, layout
+
+
+def _index(schema: pa.Schema) -> str | None:
+    """The column that was the index of a pandas frame."""
+    names = (schema.pandas_metadata or {}).get("index_columns") or [None]
+    return names[0] if isinstance(names[0], str) else None
+
+
+def _checked(layout: Columns, path: Path) -> Columns:
+    """A layout of subjects, items and responses alone; others are refused."""
+    others = {
+        name: getattr(layout, name)
+        for name in ("metric", "filter", "trial", "trials", "error", "key", "benchmark")
+        if getattr(layout, name) is not None
+    }
+    if layout.item and (others or len(layout.item) > 1 or len(layout.responses) > 1):
+        further = *others.values(), *layout.item[1:], *layout.responses[1:]
+        column = further[0]
+        raise ValueError(
+            f"{path}: a stream has one column each of subjects, items and responses,"
+            f" and {column!r} is another: select the rows, and write them without it"
+        )
+    if layout.transposed or (layout.item and not (layout.subject and layout.responses)):
+        raise ValueError(
+            f"{path}: a stream needs a row for each response or each subject: name the"
+            " columns by --subject, --item and --response, or leave --stream out"
+        )
+    return layout
+
+
+class _Subjects:
+    """Numbers of subjects from runs of rows of one subject, and their names on disk."""
+
+    def __init__(self, folder: Path, numbers: IO[bytes], place: str) -> None:
+        self.place = place
+        self.file = numbers
+        self.names = pa.array([], pa.string())
+        self.waiting: list[tuple[pa.Array, np.ndarray]] = []
+        self.num_waiting, self.last, self.is_sorted = 0, -1, True
+        self.folder = folder
+
+    def add(self, column: pa.Array, valid: np.ndarray) -> None:
+        """Takes the next rows, and which of them have a response."""
+        if not len(column):
+            return
+        coded = (
+            column
+            if pa.types.is_dictionary(column.type)
+            else column.dictionary_encode()
+        )
+        codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        first = np.flatnonzero(np.diff(codes, prepend=codes[0] - 1))
+        if codes.min() < 0:
+            raise ValueError(
+                f"{self.place}: a row has no subject: fill the column, or drop the row"
+            )
+        labels = coded.dictionary.cast(pa.string()).take(pa.array(codes[first]))
+        self.waiting.append((labels, np.add.reduceat(valid.astype(np.int32), first)))
+        self.num_waiting += len(first)
+        if self.num_waiting >= _RUNS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Numbers the runs that wait, and writes the number of each of their rows."""
+        if not self.waiting:
+            return
+        labels = pa.concat_arrays([part for part, _ in self.waiting])
+        lengths = np.concatenate([length for _, length in self.waiting])
+        self.waiting, self.num_waiting = [], 0
+        places = _arrow.index_in(labels, self.names)
+        new = labels.filter(places.is_null()).unique()
+        if len(new):
+            offset = len(self.names)
+            self.names = pa.concat_arrays([self.names, new])
+            later = _arrow.index_in(labels, new).to_numpy(zero_copy_only=False) + offset
+            known = places.to_numpy(zero_copy_only=False)
+            codes = np.where(np.isnan(known), later, known).astype(np.int32)
+        else:
+            codes = places.to_numpy(zero_copy_only=False).astype(np.int32)
+        rising = codes[0] >= self.last and bool((np.diff(codes) >= 0).all())
+        self.is_sorted, self.last = self.is_sorted and rising, int(codes[-1])
+        np.repeat(codes, lengths).tofile(self.file)
+
+    def close(self) -> int:
+        """Writes the names; returns their number."""
+        self.flush()
+        _write_names(self.folder, [self.names])
+        return len(self.names)
+
+
+def _write_names(folder: Path, parts: list[pa.Array]) -> None:
+    """Writes names of subjects, in parts of about a million."""
+    schema = pa.schema([("subject", pa.string())])
+    with pa.OSFile(str(folder / SUBJECTS), "wb") as file:
+        with pa.ipc.new_stream(file, schema) as writer:
+            for part in parts:
+                table = pa.table({"subject": part}, schema=schema)
+                writer.write_table(table, max_chunksize=2**20)
+
+
+def _responses(column: pa.Array, place: str) -> tuple[np.ndarray, np.ndarray]:
+    """Responses as int8, and which rows have one."""
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise ValueError(
+            f"{place} holds {kind}: a stream needs responses that are numbers,"
+            " such as 0 and 1"
+        )
+    valid = np.ones(len(column), bool)
+    if column.null_count:
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        column = column.fill_null(0)
+    numbers = column.to_numpy(zero_copy_only=False)
+    if numbers.dtype.kind == "f":
+        valid = valid & ~np.isnan(numbers)
+        numbers = np.where(valid, numbers, 0)
+    small = _as_bytes(numbers, place)
+    return small, valid
+
+
+def _as_bytes(numbers: np.ndarray, place: str) -> np.ndarray:
+    """Whole numbers from 0 to 127 as int8; others are refused."""
+    with np.errstate(invalid="ignore"):
+        small = numbers.astype(np.int8)
+    bad = (small != numbers) | (small < 0)
+    if bad.any():
+        raise ValueError(
+            f"{place} has the response {numbers[bad][0]:g}: a stream needs"
+            f" whole numbers from 0 to {_MOST}; scores are fitted without --stream"
+        )
+    return small
+
+
+def _long(
+    path: Path,
+    folder: Path,
+    batches: Iterable[pa.RecordBatch],
+    rows: int,
+    layout: Columns,
+) -> ResponseStream:
+    """The stream of a long file."""
+    assert layout.subject is not None
+    subject, item, response = layout.subject, layout.item[0], layout.responses[0]
+    items, done, place = TextCodes(), 0, f"{path}: column {response!r}"
+    with (
+        open(folder / _ROW, "wb") as of_rows,
+        open(folder / COLUMNS, "wb") as of_columns,
+        open(folder / VALUES, "wb") as of_values,
+    ):
+        subjects = _Subjects(folder, of_rows, str(path))
+        for batch in batches:
+            values, valid = _responses(batch.column(response), place)
+            columns = items.convert(batch.column(item))
+            subjects.add(batch.column(subject), valid)
+            (columns if valid.all() else columns[valid]).tofile(of_columns)
+            (values if valid.all() else values[valid]).tofile(of_values)
+            done += batch.num_rows
+            note_share(min(done / max(rows, 1), 1) / 2, "read")
+        count = subjects.close()
+    names = np.array([*items.code_of], dtype=str)
+    observed = _counted(folder / _ROW, count)
+    if not subjects.is_sorted:
+        _sort(folder, observed)
+    (folder / _ROW).unlink()
+    return _finished(path, folder, names, observed)
+
+
+def _counted(path: Path, count: int) -> np.ndarray:
+    """How often each number below `count` is in a file of int32."""
+    total = np.zeros(count, np.int32)
+    for numbers in _chunks(path, np.int32):
+        total += np.bincount(numbers, minlength=count).astype(np.int32)
+    return total
+
+
+def _chunks(path: Path, dtype: Any, size: int = _SORTED) -> Iterator[np.ndarray]:
+    """The numbers of a file, so many at a time."""
+    with open(path, "rb") as file:
+        while len(numbers := np.fromfile(file, dtype, size)):
+            yield numbers
+
+
+def _sort(folder: Path, observed: np.ndarray) -> None:
+    """Sorts the cells by subject, in two sequential passes over the files.
+
+    Cells are distributed to parts of new files, in which each part of consecutive
+    subjects has its place, and then sorted part by part.
+    """
+    start = np.concatenate([[0], np.cumsum(observed, dtype=np.int64)])
+    wanted = np.arange(0, start[-1], _SORTED)
+    first = np.unique(np.searchsorted(start, wanted, side="right") - 1)
+    ends = np.append(start[first[1:]], start[-1])
+    place = start[first].copy()
+    kinds = {_ROW: np.int32, COLUMNS: np.int32, VALUES: np.int8}
+    size = int(start[-1])
+    new = {name: folder / f"sorted-{name}" for name in kinds}
+    for name, kind in kinds.items():
+        with open(new[name], "wb") as file:
+            file.truncate(size * np.dtype(kind).itemsize)
+    with contextlib.ExitStack() as stack:
+        out = {name: stack.enter_context(open(new[name], "r+b")) for name in kinds}
+        parts = zip(
+            *(_chunks(folder / name, kinds[name]) for name in kinds), strict=True
+        )
+        done = 0
+        for rows, columns, values in parts:
+            part = np.searchsorted(first, rows, side="right") - 1
+            order = np.argsort(part, kind="stable")
+            edges = np.searchsorted(part[order], np.arange(len(first) + 1))
+            cells = {_ROW: rows[order], COLUMNS: columns[order], VALUES: values[order]}
+            for k in np.flatnonzero(np.diff(edges)):
+                own = slice(edges[k], edges[k + 1])
+                for name, numbers in cells.items():
+                    out[name].seek(int(place[k]) * numbers.itemsize)
+                    numbers[own].tofile(out[name])
+                place[k] += edges[k + 1] - edges[k]
+            done += len(rows)
+            note_share(0.5 + 0.25 * done / size, "sort")
+        for begin, end in zip(start[first], ends, strict=True):
+            cells = {}
+            for name, kind in kinds.items():
+                out[name].flush()
+                offset = int(begin) * np.dtype(kind).itemsize
+                cells[name] = np.fromfile(
+                    new[name], kind, int(end - begin), offset=offset
+                )
+            order = np.argsort(cells[_ROW], kind="stable")
+            for name in (COLUMNS, VALUES):
+                out[name].seek(int(begin) * cells[name].itemsize)
+                cells[name][order].tofile(out[name])
+            note_share(0.75 + 0.1 * end / size, "sort")
+    new[_ROW].unlink()
+    for name in (COLUMNS, VALUES):
+        new[name].replace(folder / name)
+
+
+def _finished(
+    path: Path, folder: Path, items: np.ndarray, observed: np.ndarray
+) -> ResponseStream:
+    """The stream of sorted cells; of all cells where these are fewer bytes."""
+    by_value = np.zeros(_MOST + 1, np.int64)
+    for values in _chunks(folder / VALUES, np.int8):
+        by_value += np.bincount(values, minlength=_MOST + 1)
+    codes = _codes(by_value, path)
+    number = np.zeros(_MOST + 1, np.int8)
+    number[codes] = np.arange(len(codes))
+    if not np.array_equal(codes, np.arange(len(codes))):
+        with open(folder / "coded", "wb") as file:
+            for values in _chunks(folder / VALUES, np.int8):
+                number[values].tofile(file)
+        (folder / "coded").replace(folder / VALUES)
+    zeros = np.zeros((len(items), len(codes)), np.int64)
+    sums = np.zeros(len(observed)), np.zeros(len(observed))
+    stream = ResponseStream(folder, items, codes, False, zeros, observed, *sums)
+    share = stream.num_observed / max(observed.size * len(items), 1)
+    as_matrix = share >= MATRIX_SHARE
+    with open(folder / MATRIX, "wb") as file:
+        for block in stream.blocks():
+            assert isinstance(block, CellBlock)
+            _add_sums(block, stream, path)
+            if as_matrix:
+                block.dense(len(items)).tofile(file)
+    if not as_matrix:
+        (folder / MATRIX).unlink()
+        return stream
+    for name in (COLUMNS, VALUES):
+        (folder / name).unlink()
+    return ResponseStream(folder, items, codes, True, zeros, observed, *sums)
+
+
+def _codes(by_value: np.ndarray, path: Path) -> np.ndarray:
+    """The responses that occur, at least two."""
+    codes = np.flatnonzero(by_value)
+    if len(codes) == 1 and codes[0] in (0, 1):
+        codes = np.arange(2)
+    if len(codes) < 2:
+        what = f"is {codes[0]}" if len(codes) else "is missing"
+        raise ValueError(f"{path}: every response {what}: nothing can be estimated")
+    return codes
+
+
+def _add_sums(block: CellBlock, stream: ResponseStream, path: Path) -> None:
+    """Adds a block's sums to those of a stream; repeated responses are refused."""
+    count, (_, num_items) = len(stream.codes), stream.shape
+    stream.counts.ravel()[:] += np.bincount(block.pair, minlength=stream.counts.size)
+    item, category = np.divmod(block.pair, count)
+    row = np.repeat(np.arange(block.num_subjects), np.diff(block.start))
+    response = stream.codes[category]
+    own = slice(block.first, block.first + block.num_subjects)
+    for total, numbers in ((stream.total, response), (stream.squares, response**2)):
+        total[own] = np.bincount(row, numbers, minlength=block.num_subjects)
+    cell = np.sort(row * np.int64(num_items) + item)
+    twice = np.flatnonzero(np.diff(cell) == 0)
+    if not len(twice):
+        return
+    who, what = divmod(int(cell[twice[0]]), num_items)
+    name = pa.chunked_array([*subject_names(stream.folder)])[block.first + who].as_py()
+    raise ValueError(
+        f"{path}: subject {name!r:.80} has several responses to item"
+        f" {str(stream.items[what])!r:.80}: leave --stream out, or write one for each"
+    )
+
+
+def _wide(
+    path: Path,
+    folder: Path,
+    batches: Iterable[pa.RecordBatch],
+    rows: int,
+    layout: Columns,
+) -> ResponseStream:
+    """The stream of a wide file: all cells, whatever share of them is observed."""
+    names, items, parts, done = [], [], [], 0
+    by_value = np.zeros(_MOST + 2, np.int64)
+    with open(folder / MATRIX, "wb") as file:
+        for batch in batches:
+            subject, items = _sides(batch, layout, path)
+            names.append(batch.column(subject).cast(pa.string()))
+            values = _matrix(batch.select(items), f"{path}: an item")
+            values.tofile(file)
+            by_value += np.bincount(values.ravel() + 1, minlength=_MOST + 2)
+            done += batch.num_rows
+            note_share(min(done / max(rows, 1), 1) * 0.8, "read")
+            parts.append((values >= 0).sum(axis=1, dtype=np.int32))
+    if len(pa.chunked_array(names, pa.string()).unique()) < done:
+        raise ValueError(f"{path}: a subject has several rows: merge them")
+    _write_names(folder, names)
+    codes = _codes(by_value[1:], path)
+    observed = np.concatenate(parts)
+    zeros = np.zeros((len(items), len(codes)), np.int64)
+    sums = np.zeros(len(observed)), np.zeros(len(observed))
+    labels = np.array(items, dtype=str)
+    stream = ResponseStream(folder, labels, codes, True, zeros, observed, *sums)
+    number = np.full(_MOST + 2, -1, np.int8)
+    number[codes + 1] = np.arange(len(codes))
+    with open(folder / MATRIX, "r+b") as file:
+        for block in stream.blocks():
+            assert isinstance(block, MatrixBlock)
+            responses = np.maximum(block.values, 0).astype(np.float64)
+            own = slice(block.first, block.first + block.num_subjects)
+            stream.total[own] = responses.sum(axis=1)
+            stream.squares[own] = (responses**2).sum(axis=1)
+            coded = number[block.values + 1]
+            for category in range(len(codes)):
+                zeros[:, category] += (coded == category).sum(axis=0)
+            file.seek(block.first * len(items))
+            coded.tofile(file)
+    return stream
+
+
+def _sides(batch: pa.RecordBatch, layout: Columns, path: Path) -> tuple[str, list[str]]:
+    """The column of subjects, and those of items, of a wide file."""
+    names = batch.schema.names
+    subject = layout.subject or names[0]
+    items = [name for name in names if name != subject]
+    kinds = {name: batch.schema.field(name).type for name in items}
+    is_number = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+    for name, kind in kinds.items():
+        if not any(check(kind) for check in is_number):
+            raise ValueError(
+                f"{path}: column {name!r} holds {kind}: a stream needs a column of"
+                " subjects and one of numbers for each item"
+            )
+    return subject, items
+
+
+def _matrix(batch: pa.RecordBatch, place: str) -> np.ndarray:
+    """The cells of a batch as int8, -1 where missing."""
+    whole = [
+        pa.float32() if pa.types.is_boolean(x.type) else x.type for x in batch.schema
+    ]
+    schema = pa.schema(
+        [(name, kind) for name, kind in zip(batch.schema.names, whole, strict=True)]
+    )
+    numbers = batch.cast(schema).to_tensor(null_to_nan=True).to_numpy()
+    missing = np.isnan(numbers) if numbers.dtype.kind == "f" else np.zeros(1, bool)
+    filled = np.where(missing, 0, numbers) if missing.any() else numbers
+    values = _as_bytes(filled, place)
+    return np.ascontiguousarray(np.where(missing, np.int8(-1), values))
