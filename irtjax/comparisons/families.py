@@ -11,6 +11,7 @@ With d the difference, G the logistic or normal distribution function:
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -44,6 +45,11 @@ class PairFamily(NamedTuple):
         """Number of parameters of ties."""
         return int(self.ties in ("davidson", "rao_kupper"))
 
+    @property
+    def real(self) -> Array:
+        """`[3]` 1 for outcomes that the family has, else 0."""
+        return jnp.array([1.0, 1.0, self.num_shapes])
+
     def log_chances(
         self, difference: Float[Array, ""], shape: Float[Array, " shapes"]
     ) -> Float[Array, " outcomes"]:
@@ -71,6 +77,10 @@ class PairFamily(NamedTuple):
             return jnp.stack([win, loss, tie])
         return jnp.stack([log_g(difference), log_g(-difference), jnp.zeros(())])
 
+    def log_chances_at(self, local: Array) -> Array:
+        """The same of a difference followed by the shapes."""
+        return self.log_chances(local[0], local[1:])
+
     def counts(self, outcomes: Any) -> Any:
         """Wins, losses and ties `[rows, 3]` as the rule for ties counts them."""
         win, loss, tie = outcomes[..., 0], outcomes[..., 1], outcomes[..., 2]
@@ -88,3 +98,56 @@ class PairFamily(NamedTuple):
         chances = jnp.exp(self.log_chances(difference, shape))
         tie = chances[2] / 2 if self.num_shapes else 0.0
         return chances[0] + tie
+
+
+@partial(jax.jit, static_argnums=0)
+def row_derivatives(model: Any, local: Array, counts: Array):
+    """Log-likelihoods of rows, their gradients and Hessians in local coordinates.
+
+    Args:
+        model: A `PairFamily`, or a `mixed.Kind`.
+        local: `[rows, coordinates]` what the chances of a row depend on.
+        counts: `[rows, outcomes]` numbers of outcomes.
+    """
+
+    def one(z, n):
+        def value(z):
+            # Of an outcome without counts the log-probability may be -inf.
+            return jnp.sum(jnp.where(n > 0, n * model.log_chances_at(z), 0.0))
+
+        slope = jax.grad(value)
+        return value(z), slope(z), jax.jacfwd(slope)(z)
+
+    return jax.vmap(one)(local, counts)
+
+
+@partial(jax.jit, static_argnums=0)
+def _row_slopes(model: Any, local: Array):
+    """Log-probabilities of rows, and their derivatives."""
+    chances = model.log_chances_at
+    return jax.vmap(lambda z: (chances(z), jax.jacfwd(chances)(z)))(local)
+
+
+def outcome_scores(model: Any, family: PairFamily, local: Any) -> np.ndarray:
+    """Derivatives `[rows, outcomes, coordinates]` of log-probabilities of outcomes.
+
+    Ties that are halves have the mean of a win and a loss.
+
+    Args:
+        model: As for `row_derivatives`.
+        family: Its family.
+        local: `[rows, coordinates]`.
+    """
+    scores = np.array(_row_slopes(model, local)[1], np.float64)
+    if not family.num_shapes:
+        scores[:, 2:] = 0.0
+        if family.ties == "half":
+            scores[:, 2] = scores[:, :2].mean(axis=1)
+    return scores
+
+
+def expected_information(model: Any, local: Any, counts: np.ndarray) -> np.ndarray:
+    """Fisher information `[rows, coordinates, coordinates]` of as many comparisons."""
+    logs, slope = map(np.asarray, _row_slopes(model, local))
+    weight = counts.sum(axis=1, keepdims=True) * np.exp(logs) * np.asarray(model.real)
+    return np.einsum("ro,roa,rob->rab", weight, slope, slope)

@@ -293,8 +293,10 @@ def _covariance(task: _Task, fit: PairFit) -> np.ndarray:
     """Covariance of all parameters: by clusters if there are any."""
     problem, settings = task.problem, task.settings
     if settings.by_pair and settings.clusters:
-        scores = VerdictScores(problem.family, fit, task.rows, rule_of(settings))
-        return by_clusters(fit, (task.rows.first, task.rows.second), scores, task.codes)
+        rows, rule = task.rows, rule_of(settings)
+        sides = rows.first, rows.second
+        scores = VerdictScores(problem.family, fit, sides, rows.verdicts, rule)
+        return by_clusters(fit, sides, scores, task.codes)
     weight = None
     if problem.preset is not None:
         weight = pair_weights(problem.preset, problem.table, problem.outcomes)

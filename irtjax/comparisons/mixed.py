@@ -31,17 +31,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.sparse import coo_array, csr_array, hstack
 
-from irtjax.comparisons.errors import kinds_of, number_of, robust_covariance
-from irtjax.comparisons.families import PairFamily
+from irtjax.comparisons.errors import clustered_covariance
+from irtjax.comparisons.families import (
+    PairFamily,
+    expected_information,
+    outcome_scores,
+    row_derivatives,
+)
+from irtjax.comparisons.newton import Point, ascend, regular
 
 #: What a row depends on: difference, log alpha, ties, mean ability, b, and g.
 COORDINATES = 6
 #: Parameters of a dense information matrix that a laptop inverts in seconds.
 MOST_PARAMETERS = 6000
-MOST_STEPS, LEAST_FACTOR = 100, 1e-9
+#: Steps of the standard deviations.
+MOST_STEPS = 100
 #: Square of a step in standard errors, per parameter, at which the search ends.
 TOLERANCE = 1e-14
 #: Standard deviations below it count as 0; the first guess; the longest step of a log.
@@ -66,7 +72,7 @@ class Kind(NamedTuple):
         """`[4]` 1 for outcomes that the model has, else 0."""
         return jnp.array([1.0, 1.0, self.family.num_shapes, self.bad])
 
-    def log_chances(self, coordinates: Array) -> Array:
+    def log_chances_at(self, coordinates: Array) -> Array:
         """Log-probabilities of a win, a loss, a tie, and "both bad".
 
         Those of outcomes that the model does not have stand for nothing.
@@ -214,46 +220,16 @@ def mixed_problem(
 
 
 @partial(jax.jit, static_argnums=0)
-def row_values(kind: Kind, places, outcomes):
-    """Log-likelihood of each row."""
-
-    def one(z, n):
-        return jnp.sum(jnp.where(n > 0, n * kind.log_chances(z), 0.0))
-
-    return jax.vmap(one)(places, outcomes)
-
-
-@partial(jax.jit, static_argnums=0)
-def row_slopes(kind: Kind, places):
-    """Derivatives of the log-probabilities of each row, `[rows, 4, coordinates]`."""
-    return jax.vmap(jax.jacfwd(kind.log_chances))(places)
-
-
-@partial(jax.jit, static_argnums=0)
 def expectations(kind: Kind, places):
     """Chances `[rows, 4]`, shares of points, and their slopes `[rows, coordinates]`."""
 
     def share(z):
-        chance = kind.real * jnp.exp(kind.log_chances(z))
+        chance = kind.real * jnp.exp(kind.log_chances_at(z))
         return chance[0] + chance[2:].sum() / 2, chance
 
     every = jax.vmap(jax.value_and_grad(share, has_aux=True))
     (value, chance), slope = every(places)
     return chance, value, slope
-
-
-@partial(jax.jit, static_argnums=0)
-def row_information(kind: Kind, places, outcomes):
-    """Observed and expected information of each row, `[rows, coordinates, ...]`."""
-
-    def one(z, n):
-        total = lambda z: jnp.sum(jnp.where(n > 0, n * kind.log_chances(z), 0.0))
-        slope, chance = jax.jacfwd(kind.log_chances)(z), jnp.exp(kind.log_chances(z))
-        weight = jnp.sum(n) * chance * kind.real
-        expected = jnp.einsum("o,oa,ob->ab", weight, slope, slope)
-        return -jax.hessian(total)(z), expected
-
-    return jax.vmap(one)(places, outcomes)
 
 
 def counts_of(problem: MixedProblem) -> np.ndarray:
@@ -268,12 +244,8 @@ def outcome_slopes(problem: MixedProblem, vector: np.ndarray) -> np.ndarray:
 
     A tie that is half a win has the mean of the scores of a win and of a loss.
     """
-    slope = np.array(row_slopes(problem.kind, problem.coordinates(vector)))
-    if not problem.family.num_shapes:
-        slope[:, 2:] = 0.0
-        if problem.family.ties == "half":
-            slope[:, 2] = slope[:, :2].mean(axis=1)
-    return slope
+    places = problem.coordinates(vector)
+    return outcome_scores(problem.kind, problem.family, places)
 
 
 def cluster_scores(
@@ -301,8 +273,8 @@ def cluster_scores(
     return csr_array(sums)
 
 
-def _information(problem: MixedProblem, local: np.ndarray) -> np.ndarray:
-    """The information of all parameters from that of rows."""
+def _quadratic(problem: MixedProblem, local: np.ndarray) -> np.ndarray:
+    """Second derivatives in all parameters from those of rows."""
     total = 0.0
     for a, left in enumerate(problem.designs.values()):
         for b, right in enumerate(problem.designs.values()):
@@ -310,54 +282,36 @@ def _information(problem: MixedProblem, local: np.ndarray) -> np.ndarray:
     return np.asarray(total.toarray())  # pyright: ignore
 
 
-def _regular(problem: MixedProblem, information: np.ndarray) -> np.ndarray:
-    """The information with a size for the sum of abilities, which is fixed."""
-    one = np.zeros(len(information))
-    one[: problem.num_subjects] = problem.num_subjects**-0.5
-    size = np.trace(information) / len(information)
-    return information + size * np.outer(one, one)
-
-
 def _maximum(problem: MixedProblem, start: np.ndarray, precision: np.ndarray):
     """The mode, its log-likelihood, its information, and whether it converged."""
-    vector, count, kind = start, problem.num_subjects, problem.kind
-    counts, steps = counts_of(problem), 0
+    counts, kind, prior = counts_of(problem), problem.kind, np.diag(precision)
 
-    def objective(vector):
-        value = row_values(kind, problem.coordinates(vector), counts)
-        return float(value.sum()) - 0.5 * np.sum(precision * vector**2)
-
-    now = objective(vector)
-    while True:
-        places = problem.coordinates(vector)
-        slope = np.asarray(row_slopes(kind, places))
-        local = np.einsum(
-            "ro,roa->ra", counts, np.where(counts[..., None] > 0, slope, 0)
+    def evaluate(vector: np.ndarray) -> Point:
+        values, slopes, curves = map(
+            np.asarray, row_derivatives(kind, problem.coordinates(vector), counts)
         )
-        designs = problem.designs.values()
-        gradient = sum(x.T @ local[:, k] for k, x in enumerate(designs))
-        gradient = gradient - precision * vector
-        observed, expected = row_information(kind, places, counts)
-        matrix = _information(problem, np.asarray(observed)) + np.diag(precision)
-        try:
-            # The observed information is positive definite near the mode alone.
-            root = cho_factor(_regular(problem, matrix))
-        except LinAlgError:
-            matrix = _information(problem, np.asarray(expected)) + np.diag(precision)
-            root = cho_factor(_regular(problem, matrix))
-        move = cho_solve(root, gradient)
-        move[:count] -= move[:count].mean()
-        converged = bool(gradient @ move < TOLERANCE * len(vector))
-        if converged or steps == MOST_STEPS:
-            value = now + 0.5 * np.sum(precision * vector**2)
-            return vector, value, matrix, converged
-        steps += 1
-        factor, slack = 1.0, 1e-12 * abs(now)
-        after = objective(vector + move)
-        while after < now - slack and factor > LEAST_FACTOR:
-            factor /= 2
-            after = objective(vector + factor * move)
-        vector, now = vector + factor * move, after
+        designs, value = problem.designs.values(), float(values.sum())
+        gradient = sum(x.T @ slopes[:, k] for k, x in enumerate(designs))
+        return Point(
+            vector,
+            value,
+            value - 0.5 * np.sum(precision * vector**2),
+            gradient - precision * vector,
+            prior - _quadratic(problem, curves),
+        )
+
+    def expected(vector: np.ndarray) -> np.ndarray:
+        local = expected_information(kind, problem.coordinates(vector), counts)
+        return prior + _quadratic(problem, local)
+
+    point, converged, _ = ascend(
+        evaluate,
+        start,
+        problem.num_subjects,
+        expected=expected,
+        tolerance=TOLERANCE,
+    )
+    return point.vector, point.log_likelihood, point.information, converged
 
 
 def fit_mixed(
@@ -397,7 +351,7 @@ def fit_mixed(
         for block, log in zip(problem.blocks.values(), logs, strict=True):
             prior[block] = np.exp(-2 * log)
         vector, value, information, sound = _maximum(problem, vector, prior)
-        inverse = np.linalg.inv(_regular(problem, information))
+        inverse = np.linalg.inv(regular(information, count))
         score, curve = _of_deviations(problem, vector, inverse, prior)
         if done or steps == MOST_STEPS:
             break
@@ -459,16 +413,14 @@ def clustered(
         outcomes: `[comparisons, 4]` numbers of outcomes.
         clusters: One or two codes of clusters, `[comparisons]` each.
     """
-    slope, middle = outcome_slopes(problem, fit.vector), 0.0
-    number = min(map(number_of, clusters))
-    if number < 2:
-        raise ValueError("errors by cluster require two clusters or more")
-    for sign, code in kinds_of(clusters):
+    slope = outcome_slopes(problem, fit.vector)
+
+    def products(code: np.ndarray) -> np.ndarray:
         scores = cluster_scores(problem, slope, code, place, outcomes)
-        middle = middle + sign * (scores.T @ scores).toarray()
-    middle = middle * number / (number - 1)
-    middle = middle + np.diag(effect_precision(problem, fit.prior))
-    return robust_covariance(fit.covariance, middle, two_way=len(clusters) == 2)
+        return (scores.T @ scores).toarray()
+
+    prior = np.diag(effect_precision(problem, fit.prior))
+    return clustered_covariance(fit.covariance, clusters, products, prior)
 
 
 def effect_precision(problem: MixedProblem, prior: np.ndarray) -> np.ndarray:

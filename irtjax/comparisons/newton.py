@@ -12,15 +12,17 @@ prior of precision `precision` on each parameter is 0 where there is none.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from irtjax.comparisons.families import PairFamily
+from irtjax.comparisons.families import PairFamily, row_derivatives
 
 #: Steps, and halvings of one.
 MOST_STEPS, MOST_HALVINGS = 100, 30
@@ -70,10 +72,12 @@ class PairFit(NamedTuple):
     steps: Array
 
 
-def differences(parameters: PairParameters, pairs: PairCounts) -> Float[Array, " rows"]:
-    """Differences of all rows."""
-    ability, effect, _ = parameters
-    return ability[pairs.first] - ability[pairs.second] + pairs.features @ effect
+def _local(parameters: PairParameters, pairs: PairCounts) -> Float[Array, "rows local"]:
+    """The difference and the shapes of each row."""
+    ability, effect, shape = parameters
+    d = ability[pairs.first] - ability[pairs.second] + pairs.features @ effect
+    shapes = jnp.broadcast_to(shape, (len(d), len(shape)))
+    return jnp.concatenate([d[:, None], shapes], axis=1)
 
 
 def log_likelihood(
@@ -88,38 +92,68 @@ def log_likelihood(
     -2.7726
     """
     counts = family.counts(pairs.outcomes)
-    shape = parameters.shape
-    chances = jax.vmap(lambda d: family.log_chances(d, shape))
+    logs = jax.vmap(family.log_chances_at)(_local(parameters, pairs))
     # Of an outcome without counts the log-probability may be -inf.
-    logs = chances(differences(parameters, pairs))
     return jnp.sum(jnp.where(counts > 0, counts * logs, 0.0))
 
 
-def _local(parameters: PairParameters, pairs: PairCounts) -> Float[Array, "rows local"]:
-    """The difference and the shapes of each row."""
-    d = differences(parameters, pairs)[:, None]
-    shapes = jnp.broadcast_to(parameters.shape, (len(d), len(parameters.shape)))
-    return jnp.concatenate([d, shapes], axis=1)
+class _Sums(NamedTuple):
+    """Sums over rows in any order, as `rows.PairRows` has them of sorted ones."""
+
+    pairs: PairCounts
+    num_subjects: int
+
+    def onto(self, values: Array) -> Array:
+        """Sums `[subjects, columns]` of `[rows, columns]`: first less second."""
+        zeros = jnp.zeros((self.num_subjects, values.shape[1]), values.dtype)
+        return zeros.at[self.pairs.first].add(values).at[self.pairs.second].add(-values)
+
+    def products(self, weight: Array) -> Array:
+        """Sum `[subjects, subjects]` of w_r (e_i - e_j) (e_i - e_j)' over all rows."""
+        zeros = jnp.zeros((self.num_subjects,) * 2, weight.dtype)
+        across = zeros.at[self.pairs.first, self.pairs.second].add(weight)
+        across = across + across.T
+        return jnp.diag(across.sum(axis=1)) - across
 
 
-def row_derivatives(
-    family: PairFamily,
-    local: Float[Array, "rows local"],
-    counts: Float[Array, "rows 3"],
-):
-    """Log-likelihoods of rows, their gradients and Hessians in local parameters.
+def gradient_of(sums: Any, slopes: Any, features: Any) -> Any:
+    """The gradient in all parameters, from that of each row in local ones.
 
-    Those of a row are its difference and the shapes.
+    A row's difference moves with (e_i - e_j, x_r), and its shapes are those of all.
+
+    Args:
+        sums: `PairRows`, or the same in JAX.
+        slopes: `[rows, local]` by the difference and the shapes.
+        features: `[rows, features]` x.
     """
+    numpy: Any = np if isinstance(slopes, np.ndarray) else jnp
+    by_ability = sums.onto(slopes[:, :1])[:, 0]
+    shapes = slopes[:, 1:].sum(axis=0)
+    return numpy.concatenate([by_ability, features.T @ slopes[:, 0], shapes])
 
-    def one(z, n):
-        def value(z):
-            return jnp.sum(jnp.where(n > 0, n * family.log_chances(z[0], z[1:]), 0.0))
 
-        slope = jax.grad(value)
-        return value(z), slope(z), jax.jacfwd(slope)(z)
+def quadratic_of(sums: Any, weight: Any, features: Any, other: Any = None) -> Any:
+    """Sum over rows of J_r' w_r K_r in all parameters, J_r as for `gradient_of`.
 
-    return jax.vmap(one)(local, counts)
+    Args:
+        sums: `PairRows`, or the same in JAX.
+        weight: `[rows, local, local]` w, such as the Hessians of rows.
+        features: `[rows, features]` of J.
+        other: Those of K; None where they are the same and w is symmetric.
+    """
+    numpy: Any = np if isinstance(weight, np.ndarray) else jnp
+    along = lambda x, w: numpy.concatenate([x * w[:, :1], w[:, 1:]], axis=1)
+    x = features if other is None else other
+    right = along(x, weight[:, 0])
+    upper = sums.onto(right)
+    left = upper if other is None else sums.onto(along(features, weight[:, :, 0]))
+    shapes = weight[:, 1:, 0].T @ x, weight[:, 1:, 1:].sum(axis=0)
+    return numpy.block(
+        [
+            [sums.products(weight[:, 0, 0]), upper],
+            [left.T, numpy.vstack([features.T @ right, numpy.hstack(shapes)])],
+        ]
+    )
 
 
 def _derivatives(family: PairFamily, parameters: PairParameters, pairs: PairCounts):
@@ -127,39 +161,9 @@ def _derivatives(family: PairFamily, parameters: PairParameters, pairs: PairCoun
     values, slopes, curves = row_derivatives(
         family, _local(parameters, pairs), family.counts(pairs.outcomes)
     )
-    first, second, x = pairs.first, pairs.second, pairs.features
-    count = len(parameters.ability)
-    onto = lambda each: (
-        jnp.zeros((count, *each.shape[1:]), each.dtype)
-        .at[first]
-        .add(each)
-        .at[second]
-        .add(-each)
-    )
-    # A row moves with its difference by (e_i - e_j, x), and with the shapes.
-    along = jnp.concatenate([x * curves[:, :1, 0], curves[:, 0, 1:]], axis=1)
-    by_ability = onto(along)
-    weight = curves[:, 0, 0]
-    block = (
-        jnp.zeros((count, count), weight.dtype)
-        .at[first, first]
-        .add(weight)
-        .at[second, second]
-        .add(weight)
-        .at[first, second]
-        .add(-weight)
-        .at[second, first]
-        .add(-weight)
-    )
-    features = x.T @ (x * weight[:, None])
-    mixed = x.T @ curves[:, 0, 1:]
-    shapes = jnp.sum(curves[:, 1:, 1:], axis=0)
-    lower = jnp.block([[features, mixed], [mixed.T, shapes]])
-    hessian = jnp.block([[block, by_ability], [by_ability.T, lower]])
-    gradient = jnp.concatenate(
-        [onto(slopes[:, 0]), x.T @ slopes[:, 0], jnp.sum(slopes[:, 1:], axis=0)]
-    )
-    return jnp.sum(values), gradient, -hessian
+    sums = _Sums(pairs, len(parameters.ability))
+    gradient = gradient_of(sums, slopes, pairs.features)
+    return jnp.sum(values), gradient, -quadratic_of(sums, curves, pairs.features)
 
 
 def flat(parameters: PairParameters) -> Float[Array, " parameters"]:
@@ -174,12 +178,19 @@ def unflat(vector, parameters: PairParameters) -> PairParameters:
     return PairParameters(vector[:count], vector[count:end], vector[end:])
 
 
-def gauge(parameters: PairParameters) -> Float[Array, " parameters"]:
-    """The unit vector that moves all abilities alike."""
-    count = len(parameters.ability)
-    one = jnp.full(count, count**-0.5, parameters.ability.dtype)
-    rest = len(parameters.effect) + len(parameters.shape)
-    return jnp.concatenate([one, jnp.zeros(rest, one.dtype)])
+def gauge(size: int, count: int) -> np.ndarray:
+    """The unit vector of `size` parameters that moves the first `count` alike."""
+    return np.repeat([count**-0.5, 0.0], [count, size - count])
+
+
+def regular(information: Any, count: int) -> Any:
+    """The information with a size for the sum of abilities, which is fixed.
+
+    That size does not matter for what is estimated.
+    """
+    fixed = gauge(len(information), count)
+    size = information.trace() / len(information) + 1e-30
+    return information + size * fixed[:, None] * fixed
 
 
 def maximise(
@@ -201,8 +212,8 @@ def maximise(
     >>> bool(abs(ability[0] - ability[1] - jnp.log(3.0)) < 1e-5)
     True
     """
-    fixed = gauge(start)
-    direction = jnp.outer(fixed, fixed)
+    vector, count = flat(start), len(start.ability)
+    fixed = jnp.asarray(gauge(len(vector), count), vector.dtype)
     tolerance = jnp.maximum(TOLERANCE, jnp.finfo(fixed.dtype).eps ** 1.5) * len(fixed)
 
     def posterior(vector):
@@ -210,15 +221,13 @@ def maximise(
         return value - 0.5 * jnp.sum(precision * vector**2)
 
     def step(state):
-        vector, _, _, _, count = state
+        vector, _, _, _, steps = state
         value, gradient, information = _derivatives(
             family, unflat(vector, start), pairs
         )
         gradient = gradient - precision * vector
         information = information + jnp.diag(precision)
-        # The size of the direction that is fixed does not matter.
-        size = jnp.trace(information) / len(vector) + 1e-30
-        move = jnp.linalg.solve(information + size * direction, gradient)
+        move = jnp.linalg.solve(regular(information, count), gradient)
         move = move - fixed * (fixed @ move)
         decrement = gradient @ move
         now = value - 0.5 * jnp.sum(precision * vector**2)
@@ -238,22 +247,91 @@ def maximise(
         factor, _, halvings = lax.while_loop(worse, halve, state)
         factor = jnp.where(halvings < MOST_HALVINGS, factor, 0.0)
         moved = jnp.where(factor > 0, vector + factor * move, vector)
-        return moved, value, information, decrement, count + 1
+        return moved, value, information, decrement, steps + 1
 
     def unfinished(state):
-        _, _, _, decrement, count = state
-        return (decrement > tolerance) & (count < MOST_STEPS)
+        _, _, _, decrement, steps = state
+        return (decrement > tolerance) & (steps < MOST_STEPS)
 
-    vector = flat(start)
     infinite = jnp.asarray(jnp.inf, vector.dtype)
     empty = jnp.zeros((len(vector), len(vector)), vector.dtype)
     state = vector, -infinite, empty, infinite, jnp.zeros((), int)
-    vector, value, information, decrement, count = lax.while_loop(
+    vector, value, information, decrement, steps = lax.while_loop(
         unfinished, step, state
     )
     return PairFit(
-        unflat(vector, start), value, information, decrement <= tolerance, count
+        unflat(vector, start), value, information, decrement <= tolerance, steps
     )
+
+
+class Point(NamedTuple):
+    """The posterior at parameters.
+
+    Attributes:
+        vector: `[parameters]`, abilities first.
+        log_likelihood: Without the prior, and `objective`: with it.
+        gradient: `[parameters]` of the objective.
+        information: `[parameters, parameters]` negative Hessian of the objective.
+    """
+
+    vector: np.ndarray
+    log_likelihood: float
+    objective: float
+    gradient: np.ndarray
+    information: np.ndarray
+
+
+def ascend(
+    evaluate: Callable[[np.ndarray], Point],
+    start: np.ndarray,
+    count: int,
+    *,
+    expected: Callable[[np.ndarray], np.ndarray] | None = None,
+    tolerance: float = TOLERANCE,
+) -> tuple[Point, bool, int]:
+    """The maximum by Newton's method with step-halving, as `maximise`, on the host.
+
+    Args:
+        evaluate: The posterior at a vector of parameters.
+        start: Parameters to start from.
+        count: Number of abilities, whose sum is fixed.
+        expected: Expected information at a vector, which replaces the observed one
+            where that is not positive definite, as it is near the maximum alone.
+        tolerance: Square of the last step in standard errors, per parameter.
+
+    Returns:
+        The point, whether it converged, and the number of steps.
+    """
+    fixed, point, steps = gauge(len(start), count), evaluate(start), 0
+    while True:
+        try:
+            point, root = _factored(point, count, expected)
+        except LinAlgError:
+            return point, False, steps
+        move = cho_solve(root, point.gradient, check_finite=False)
+        move = move - fixed * (fixed @ move)
+        decrement, steps = float(point.gradient @ move), steps + 1
+        converged = decrement <= tolerance * len(start)
+        if converged or steps > MOST_STEPS:
+            return point, converged, steps
+        for halvings in range(MOST_HALVINGS):
+            new = evaluate(point.vector + move * 0.5**halvings)
+            if new.objective >= point.objective - 1e-12 * abs(point.objective):
+                break
+        else:
+            return point, False, steps
+        point = new
+
+
+def _factored(point: Point, count: int, expected: Any) -> tuple[Point, Any]:
+    """The point with a positive definite information, and the factor of that."""
+    try:
+        return point, cho_factor(regular(point.information, count), check_finite=False)
+    except LinAlgError:
+        if expected is None:
+            raise
+    point = point._replace(information=expected(point.vector))
+    return point, cho_factor(regular(point.information, count), check_finite=False)
 
 
 def padded(rows: np.ndarray) -> Array:

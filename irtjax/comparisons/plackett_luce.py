@@ -17,14 +17,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
-from irtjax.comparisons.errors import crossed, robust_covariance
+from irtjax.comparisons.errors import clustered_covariance, pseudo_inverse
+from irtjax.comparisons.newton import Point, ascend
 from irtjax.data.comparison_table import ComparisonTable
 
 #: Label of the rankings whose pairs a table has.
 LABEL = "ranking"
-MOST_STEPS, MOST_HALVINGS = 100, 30
-#: Square of a step in standard errors, per ability, at which the search ends.
-TOLERANCE = 1e-18
 #: Numbers of an array of chances that is computed at once.
 TOGETHER = 2**22
 
@@ -107,31 +105,23 @@ def fit_rankings(
     >>> ability.round(3).tolist(), round(value, 4)
     ([0.783, -0.391, -0.391], -6.1984)
     """
-    ability, count, steps = np.zeros(rankings.num_subjects), rankings.num_subjects, 0
-    centre = np.eye(count) - 1 / count
-    while True:
+    count = rankings.num_subjects
+
+    def evaluate(ability: np.ndarray) -> Point:
         value, scores, information = _derivatives(rankings, ability)
-        value -= 0.5 * precision * float(ability @ ability)
         gradient = scores.sum(axis=0) - precision * ability
-        information = information + precision * np.eye(count)
-        # The sum of abilities is fixed; the size of its information does not matter.
-        size = np.trace(information) / count
-        inverse = centre @ np.linalg.inv(information + size / count) @ centre
-        move = inverse @ gradient
-        converged = bool(gradient @ move < TOLERANCE * count)
-        if converged or steps == MOST_STEPS:
-            break
-        factor, steps = 1.0, steps + 1
-        for _ in range(MOST_HALVINGS):
-            new = ability + factor * move
-            after = _derivatives(rankings, new)[0] - 0.5 * precision * new @ new
-            if after >= value - 1e-12 * abs(value):
-                break
-            factor /= 2
-        ability = ability + factor * move
-    covariance = _sandwich(scores, inverse, clusters) if clusters else inverse
-    value += 0.5 * precision * float(ability @ ability)
-    return ability, covariance, value, converged
+        information += precision * np.eye(count)
+        objective = value - 0.5 * precision * float(ability @ ability)
+        return Point(ability, value, objective, gradient, information)
+
+    point, converged, _ = ascend(evaluate, np.zeros(count), count)
+    covariance = pseudo_inverse(point.information, count)
+    if clusters:
+        scores = _derivatives(rankings, point.vector)[1]
+        covariance = clustered_covariance(
+            covariance, clusters, lambda codes: _products(codes, scores)
+        )
+    return point.vector, covariance, point.log_likelihood, converged
 
 
 def _blocks(rankings: Rankings) -> Iterator[np.ndarray]:
@@ -175,21 +165,8 @@ def _derivatives(
     return total, csr_array(scores), information
 
 
-def _sandwich(scores: csr_array, inverse: np.ndarray, clusters) -> np.ndarray:
-    """The covariance by clusters of rankings; see `comparisons.errors`."""
-    kinds, middle = [(1.0, x) for x in clusters], 0.0
-    if len(clusters) == 2:
-        kinds.append((-1.0, crossed(*clusters)))
-    numbers = []
-    for sign, codes in kinds:
-        _, code = np.unique(codes, return_inverse=True)
-        rows = np.arange(len(code))
-        membership = coo_array((np.ones(len(code)), (code.reshape(-1), rows)))
-        sums = membership.tocsr() @ scores
-        middle = middle + sign * (sums.T @ sums).toarray()  # pyright: ignore
-        numbers.append(int(code.max()) + 1)
-    number = min(numbers[: len(clusters)])
-    if number < 2:
-        raise ValueError("errors by cluster require two clusters or more")
-    middle = middle * number / (number - 1)
-    return robust_covariance(inverse, middle, two_way=len(clusters) == 2)
+def _products(codes: np.ndarray, scores: csr_array) -> np.ndarray:
+    """Sum of the outer products of the scores of clusters of rankings."""
+    member = coo_array((np.ones(len(codes)), (codes, np.arange(len(codes)))))
+    sums = member.tocsr() @ scores
+    return (sums.T @ sums).toarray()  # pyright: ignore

@@ -12,23 +12,27 @@ with features of the other sign, its wins and losses swapped.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy.special import expit
 
-from irtjax.comparisons.families import PairFamily
+from irtjax.comparisons.families import (
+    PairFamily,
+    expected_information,
+    outcome_scores,
+    row_derivatives,
+)
 from irtjax.comparisons.newton import (
-    MOST_HALVINGS,
-    MOST_STEPS,
-    TOLERANCE,
     PairFit,
     PairParameters,
+    Point,
+    ascend,
+    gradient_of,
     padded,
-    row_derivatives,
+    quadratic_of,
+    unflat,
 )
 from irtjax.data.comparison_table import pairs_of
 
@@ -63,7 +67,7 @@ class PairRows(NamedTuple):
     @classmethod
     def of(
         cls,
-        sides: tuple[np.ndarray, np.ndarray],
+        sides: Sequence[np.ndarray],
         features: np.ndarray,
         count: int,
     ) -> PairRows:
@@ -154,21 +158,19 @@ class PairRows(NamedTuple):
         return matrix
 
 
-def outcome_scores(family: PairFamily, gap: np.ndarray, shape: Any) -> np.ndarray:
-    """Derivatives `[rows, 3, local]` of log-probabilities in the difference and shapes.
-
-    Ties that are halves have the mean of a win and a loss.
-    """
+def pair_scores(family: PairFamily, gap: np.ndarray, shape: Any) -> np.ndarray:
+    """`families.outcome_scores` `[rows, 3, local]` of differences."""
     if family.link == "bradley_terry" and not family.num_shapes:
         win = expit(-gap)
         tie = win - 0.5 if family.ties == "half" else np.zeros(len(gap))
         return np.stack([win, win - 1, tie]).T[:, :, None]
-    local = _scores(family, padded(gap), jnp.asarray(shape))
-    scores = np.array(local, np.float64)[: len(gap)]
-    if not family.num_shapes:
-        half = scores[:, :2].mean(axis=1) if family.ties == "half" else 0.0
-        scores[:, 2] = half
-    return scores
+    return outcome_scores(family, family, padded(_local(gap, shape)))[: len(gap)]
+
+
+def _local(gap: np.ndarray, shape: Any) -> np.ndarray:
+    """Differences and shapes of all rows, `[rows, local]`."""
+    shapes = np.broadcast_to(np.asarray(shape), (len(gap), len(shape)))
+    return np.column_stack([gap, shapes])
 
 
 def _derivatives(family: PairFamily, gap: np.ndarray, shape: Any, counts: np.ndarray):
@@ -179,9 +181,9 @@ def _derivatives(family: PairFamily, gap: np.ndarray, shape: Any, counts: np.nda
     if family.link == "bradley_terry" and not family.num_shapes:
         value, slope, curve = _logistic(gap, counts[:, 0], counts[:, 1])
         return value, slope[:, None], curve[:, None, None]
-    local = _local(family, padded(gap), jnp.asarray(shape), padded(counts))
-    value, slope, curve = map(np.asarray, local)
-    return float(value), slope[: len(gap)], curve[: len(gap)]
+    local = padded(_local(gap, shape)), padded(counts)
+    values, slopes, curves = map(np.asarray, row_derivatives(family, *local))
+    return float(values.sum()), slopes[: len(gap)], curves[: len(gap)]
 
 
 def _logistic(gap: np.ndarray, win: np.ndarray, loss: np.ndarray):
@@ -203,62 +205,6 @@ def _logistic(gap: np.ndarray, win: np.ndarray, loss: np.ndarray):
     return float(value), slope, curve
 
 
-@partial(jax.jit, static_argnums=0)
-def _local(family: PairFamily, gap, shape, counts):
-    """Sum of the log-likelihoods of rows, with derivatives of each."""
-    shapes = jnp.broadcast_to(shape, (len(gap), len(shape)))
-    local = jnp.concatenate([gap[:, None], shapes], axis=1)
-    values, slopes, curves = row_derivatives(family, local, counts)
-    return jnp.sum(values), slopes, curves
-
-
-@partial(jax.jit, static_argnums=0)
-def _scores(family: PairFamily, gap, shape):
-    """Derivatives of log-probabilities of rows."""
-    local = jax.jacfwd(lambda z: family.log_chances(z[0], z[1:]))
-    return jax.vmap(lambda d: local(jnp.concatenate([d[None], shape])))(gap)
-
-
-class _Point(NamedTuple):
-    """The objective at parameters, with its derivatives; the likelihood alone too."""
-
-    vector: np.ndarray
-    log_likelihood: float
-    objective: float
-    gradient: np.ndarray
-    information: np.ndarray
-
-
-def _point(family: PairFamily, rows: PairRows, counts, sizes, precision, vector):
-    """The posterior at a vector of parameters."""
-    count, end = sizes[0], sizes[0] + sizes[1]
-    parts: Any = np.split(vector, [count, end])
-    parameters = PairParameters(*parts)
-    value, slopes, curves = _derivatives(
-        family, rows.gaps(parameters), parameters.shape, counts
-    )
-    x, curve = rows.features, curves[:, 0, 0]
-    # A row moves with its difference by (e_i - e_j, x), and with the shapes.
-    along = np.concatenate([x * curve[:, None], curves[:, 0, 1:]], axis=1)
-    information = np.zeros((len(vector), len(vector)))
-    information[:count, :count] = -rows.products(curve)
-    information[:count, count:] = -rows.onto(along)
-    information[count:, :count] = information[:count, count:].T
-    information[count:end, count:] = -x.T @ along
-    information[end:, count:end] = information[count:end, end:].T
-    information[end:, end:] = -curves[:, 1:, 1:].sum(axis=0)
-    information[np.diag_indices(len(vector))] += precision
-    gradient = np.concatenate(
-        [
-            rows.onto(slopes[:, :1])[:, 0],
-            x.T @ slopes[:, 0],
-            slopes[:, 1:].sum(axis=0),
-        ]
-    )
-    objective = value - 0.5 * float(precision @ vector**2)
-    return _Point(vector, value, objective, gradient - precision * vector, information)
-
-
 def maximum(
     family: PairFamily,
     rows: PairRows,
@@ -266,7 +212,7 @@ def maximum(
     start: PairParameters,
     precision: np.ndarray,
 ) -> PairFit:
-    """Estimates by Newton's method with step-halving; see `newton.maximise`.
+    """Estimates by Newton's method with step-halving; see `newton.ascend`.
 
     Args:
         family: The model.
@@ -275,32 +221,27 @@ def maximum(
         start: Parameters to start from.
         precision: `[parameters]` of the priors.
     """
-    counts, vector = family.counts(outcomes), np.concatenate(start)
-    sizes = [len(x) for x in start]
-    evaluate = lambda v: _point(family, rows, counts, sizes, precision, v)
-    fixed = np.repeat([sizes[0] ** -0.5, 0.0], [sizes[0], len(vector) - sizes[0]])
-    tolerance, steps, point = TOLERANCE * len(vector), 0, evaluate(vector)
-    while True:
-        # The size of the direction that is fixed does not matter.
-        size = np.trace(point.information) / len(vector) + 1e-30
-        regular = point.information + size * np.outer(fixed, fixed)
-        try:
-            move = np.linalg.solve(regular, point.gradient)
-        except np.linalg.LinAlgError:
-            decrement = np.inf
-            break
-        move = move - fixed * (fixed @ move)
-        decrement, steps = float(point.gradient @ move), steps + 1
-        if not decrement > tolerance or steps > MOST_STEPS:
-            break
-        for halvings in range(MOST_HALVINGS):
-            new = evaluate(point.vector + move * 0.5**halvings)
-            if new.objective >= point.objective - 1e-12 * abs(point.objective):
-                break
-        else:
-            break
-        point = new
-    estimates: Any = np.split(point.vector, np.cumsum(sizes)[:-1])
-    numbers: Any = point.log_likelihood, point.information, decrement <= tolerance
-    numbers = [*map(np.asarray, numbers), np.asarray(steps)]
-    return PairFit(PairParameters(*estimates), *numbers)
+    counts = family.counts(outcomes)
+
+    def evaluate(vector: np.ndarray) -> Point:
+        parameters = unflat(vector, start)
+        value, slopes, curves = _derivatives(
+            family, rows.gaps(parameters), parameters.shape, counts
+        )
+        gradient = gradient_of(rows, slopes, rows.features) - precision * vector
+        information = np.diag(precision) - quadratic_of(rows, curves, rows.features)
+        objective = value - 0.5 * float(precision @ vector**2)
+        return Point(vector, value, objective, gradient, information)
+
+    def expected(vector: np.ndarray) -> np.ndarray:
+        parameters = unflat(vector, start)
+        local = _local(rows.gaps(parameters), parameters.shape)
+        weight = expected_information(family, local, counts)
+        return quadratic_of(rows, weight, rows.features) + np.diag(precision)
+
+    point, converged, steps = ascend(
+        evaluate, np.concatenate(start), len(start.ability), expected=expected
+    )
+    numbers = point.log_likelihood, point.information, converged, steps
+    arrays: Any = map(np.asarray, numbers)
+    return PairFit(unflat(point.vector, start), *arrays)

@@ -21,17 +21,15 @@ from typing import Any
 import numpy as np
 
 from irtjax.comparisons.errors import (
+    cluster_middle,
     cluster_products,
     inverse_information,
-    kinds_of,
-    number_of,
     products,
-    row_scores,
-    sums_of_rows,
+    scores_of,
 )
 from irtjax.comparisons.newton import PairFit
 from irtjax.comparisons.problem import PairProblem
-from irtjax.comparisons.rows import outcome_scores
+from irtjax.comparisons.rows import pair_scores
 
 #: One sentence under the table.
 MEDIATOR = (
@@ -62,9 +60,8 @@ def style_table(
     columns["difference"] = with_style - plain
     variance = _difference_variance(problem, fit, without, clusters)
     columns["difference_se"] = np.sqrt(np.maximum(variance, 0))
-    order = np.argsort(-with_style, kind="stable")
-    arrays = {name: values[order] for name, values in columns.items()}
-    return pa.table({"subject": problem.table.subjects[order].tolist(), **arrays})
+    table = pa.table({"subject": problem.table.subjects.tolist(), **columns})
+    return table.take(np.argsort(-with_style, kind="stable"))
 
 
 def _difference_variance(
@@ -76,26 +73,21 @@ def _difference_variance(
     ends = [inverse_information(x)[:count] for x in (fit, without)]
     bread = np.concatenate([ends[0], -ends[1]], axis=1)
     styles = problem.features.shape[1] - len(without.parameters.effect)
+    if clusters:
+        scores = [
+            scores_of(family, x, sides, problem.features[:, begin:], outcomes)
+            for x, begin in ((fit, 0), (without, styles))
+        ]
+        middle = cluster_middle(
+            clusters, lambda codes: cluster_products(codes, sides, scores, count)
+        )
+        return np.sum((bread @ middle) * bread, axis=1)
     # Of the fit without covariates, their effects are 0.
     effect = np.concatenate([np.zeros(styles), without.parameters.effect])
     other = without.parameters._replace(effect=effect)
-    if clusters:
-        scores = []
-        for x, begin in ((fit, 0), (without, styles)):
-            features = problem.features[:, begin:]
-            local = row_scores(family, x, features, *sides)
-            scores.append(sums_of_rows(local, features, outcomes))
-        middle = sum(
-            sign * cluster_products(codes, sides, scores, count)
-            for sign, codes in kinds_of(clusters)
-        )
-        number = min(map(number_of, clusters))
-    else:
-        fits = [
-            (outcome_scores(family, rows.gaps(x), x.shape), rows.features[:, begin:])
-            for x, begin in ((fit.parameters, 0), (other, styles))
-        ]
-        middle = products(rows, fits, rows.outcomes(outcomes))
-        number = outcomes.sum()
-    variance = np.sum((bread @ middle) * bread, axis=1)
-    return variance * number / max(number - 1, 1)
+    fits = [
+        (pair_scores(family, rows.gaps(x), x.shape), rows.features[:, begin:])
+        for x, begin in ((fit.parameters, 0), (other, styles))
+    ]
+    middle, number = products(rows, fits, rows.outcomes(outcomes)), outcomes.sum()
+    return np.sum((bread @ middle) * bread, axis=1) * number / (number - 1)
