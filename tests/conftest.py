@@ -1,4 +1,4 @@
-"""Settings shared by all tests: float64 on two CPU devices, and data."""
+"""Settings shared by all tests: float64 on four CPU devices, and data."""
 
 import gc
 import os
@@ -37,8 +37,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if not asked_for_gpu:
         # On an H200 (JAX 0.11.2) errors of abilities were wrong by 0.0003 so.
         _compile_fast()
-    # Two devices, so that sharded code is tested on every machine.
-    jax.config.update("jax_num_cpu_devices", 2)
+    # Four devices, so that sharded code is tested on every machine.
+    jax.config.update("jax_num_cpu_devices", 4)
     if not asked_for_gpu and "JAX_PLATFORMS" not in os.environ:
         # The same results on a machine that happens to have an accelerator.
         jax.config.update("jax_platforms", "cpu")

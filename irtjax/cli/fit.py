@@ -85,6 +85,14 @@ class FitRun:
     ] = False
     level: opt.Level = 0.95
     seed: opt.Seed = 0
+    devices: Annotated[
+        int | None,
+        opt.option(
+            "Divide the subjects over 1, 2, 4 or 8 devices: cores of the processor, or"
+            " accelerators. The results are the same to the last bit.",
+            min=1,
+        ),
+    ] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +120,8 @@ def fit_command(
     from irtjax.storage import FIT_FILES, STRUCTURE_FILES, check_folder
 
     opt.check_level(run.level)
+    if run.devices not in (None, 1, 2, 4, 8):
+        raise ValueError(f"--devices {run.devices} is not one of 1, 2, 4, 8")
     # What can be refused is refused before anything takes time.
     folder = check_folder(out, overwrite=writing.overwrite)
     check_out_folder(folder, (*FIT_FILES, *STRUCTURE_FILES), "fit")
@@ -126,6 +136,7 @@ def fit_command(
         run.seed,
         run.max_steps,
         machine,
+        run.devices,
     )
     _check(job)
     resume = "resume" in settings

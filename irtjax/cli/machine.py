@@ -16,10 +16,13 @@ from irtjax._backend import turn_off_faulty_fusion
 DEVICES = ("cpu", "gpu", "tpu")
 
 
-def prepare(float32: bool = False, device: str | None = None) -> Any:
+def prepare(
+    float32: bool = False, device: str | None = None, devices: int | None = None
+) -> Any:
     """Sets precision, platform and compilation cache, before any backend starts.
 
     Returns the floating-point dtype to compute in. Without a device JAX chooses one.
+    A CPU counts as `devices` devices.
     """
     if device is not None and device not in DEVICES:
         raise ValueError(f"--device {device} is not one of {', '.join(DEVICES)}")
@@ -30,6 +33,8 @@ def prepare(float32: bool = False, device: str | None = None) -> Any:
 
     compiling.watch()
     jax.config.update("jax_enable_x64", not float32)
+    if devices is not None:
+        jax.config.update("jax_num_cpu_devices", devices)
     # Numbers that do not exist are NaN, and no mistake.
     jax.config.update("jax_debug_nans", False)
     jax.config.update("jax_debug_infs", False)
@@ -39,6 +44,23 @@ def prepare(float32: bool = False, device: str | None = None) -> Any:
         _check_platforms(jax)
     _keep_compiled_code(jax)
     return np.float32 if float32 else np.float64
+
+
+def mesh_of(devices: int | None) -> Any:
+    """The mesh of so many devices, of those that JAX computes on; None for None."""
+    if devices is None:
+        return None
+    import jax
+    import numpy as np
+
+    here = jax.devices()
+    if len(here) < devices:
+        platform = here[0].platform
+        raise ValueError(
+            f"--devices {devices}: this machine has {len(here)} of platform {platform};"
+            f" use --devices {len(here)}, or --device cpu"
+        )
+    return jax.sharding.Mesh(np.array(here[:devices]), ("subjects",))
 
 
 class _PandasForXarray(MetaPathFinder):

@@ -150,11 +150,14 @@ class Machine:
     float32: Float32 = False
     device: Device = None
 
-    def prepare(self) -> Any:
-        """Sets both, before any backend starts; returns the dtype to compute in."""
+    def prepare(self, devices: int | None = None) -> Any:
+        """Sets both, before any backend starts; returns the dtype to compute in.
+
+        A CPU counts as so many devices.
+        """
         from irtjax.cli.machine import prepare
 
-        return prepare(self.float32, self.device)
+        return prepare(self.float32, self.device, devices)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,6 +37,7 @@ class Job:
     seed: int = 0
     max_steps: int | None = None
     machine: Machine = dataclasses.field(default_factory=Machine)
+    devices: int | None = None
 
 
 def load_fit(folder: Path) -> Calibration:
@@ -71,9 +72,10 @@ def calibrate(
     settings = dict(job.settings)
     table, structure = StructureOptions(**job.sides).read(table)
     progress("prepare")
-    dtype = job.machine.prepare()
+    dtype = job.machine.prepare(job.devices)
     import jax
 
+    from irtjax.cli.machine import mesh_of
     from irtjax.fitting.fit import fit
 
     progress("start values")
@@ -103,6 +105,7 @@ def calibrate(
         dtype=dtype,
         max_steps=job.max_steps,
         progress=None if progress.quiet else progress,
+        mesh=mesh_of(job.devices),
         **settings,
     )
     options = {

@@ -53,6 +53,29 @@ class AbstractResponses(eqx.Module):
     )
     evidence: Float[Array, "subjects 2"] | None = eqx.field(default=None, kw_only=True)
 
+    def fold(self, function: Callable[[Any, Any], Any], rows: Any = None) -> Any:
+        """Sums over subjects and arrays by subject, of a function of some subjects.
+
+        The one way in which a pass over the matrix is divided over devices. It takes
+        all subjects at once unless they are divided
+        (`irtjax.data.sharded_responses`).
+
+        Args:
+            function: From the responses of some subjects, and their rows of `rows`, to
+                a pair: sums over these subjects, and arrays with a row for each. Blocks
+                are counted from the first of these subjects.
+            rows: Arrays with a row for each subject.
+
+        Returns:
+            The pair for all subjects.
+        """
+        return function(self, rows)
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether subjects are divided over devices, in a size that stays."""
+        return False
+
     @property
     def is_streamed(self) -> bool:
         """Whether passes read from disk, on the host, and not under `jit`."""

@@ -126,6 +126,10 @@ class AbstractEstimator(eqx.Module):
         """
         return 0.0
 
+    def divides(self, model: Any) -> bool:
+        """Whether passes over the data of a model divide over devices."""
+        return False
+
     def subject_order(self, table: ResponseTable) -> np.ndarray | None:
         """`[subjects]` the order in which they are solved faster; None for theirs."""
         return None

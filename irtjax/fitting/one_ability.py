@@ -82,7 +82,8 @@ class OneAbility(AbstractSpecification):
         check_common(model, options.get("anchor"))
         if model.has_lengths:
             table = without_zero_lengths(table, settings["zero_lengths"])
-        by_cell = takes_cells(table, model, made, options)
+        # Devices divide the rows of a matrix.
+        by_cell = parts.mesh is None and takes_cells(table, model, made, options)
         order = None if by_cell else made.subject_order(table)
         ordered = table if order is None else table.select(subjects=order)
         offset = settings["length_offset"] if model.has_lengths else None

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax.sharding import Mesh
 
 from irtjax._types import KeyArray
 from irtjax.data.table import ResponseTable
@@ -21,7 +22,8 @@ from irtjax.models.multilevel.design import Layout
 class Parts(NamedTuple):
     """Settings by what they belong to, with defaults but in `fields`.
 
-    `key` is that of searches before the fit; None for a fixed one.
+    `key` is that of searches before the fit; None for a fixed one. `mesh` are the
+    devices that subjects are divided over; None for one.
     """
 
     model: dict[str, Any]
@@ -29,6 +31,7 @@ class Parts(NamedTuple):
     fields: dict[str, Any]
     options: dict[str, Any]
     key: KeyArray | None = None
+    mesh: Mesh | None = None
 
 
 class Task(NamedTuple):

@@ -30,9 +30,9 @@ from irtjax.inference.gradients import (
     Setting,
     Whitening,
     complete_information,
-    fold_blocks,
     frame_rows_of,
     make_setting,
+    sum_blocks,
 )
 from irtjax.inference.inversion import (
     PASSES,
@@ -341,7 +341,7 @@ def _sandwich_blocks(setting, whitening, rows, remainder):
     dtype = setting.nodes.dtype
     shapes = (num_items, columns, columns), (2, 2), (num_items, columns, 2)
     init = tuple(jnp.zeros(shape, dtype) for shape in (*shapes, sketch.shape))
-    *blocks, image = fold_blocks(setting, whitening, 0, body, init)
+    *blocks, image = sum_blocks(setting, whitening, 0, body, init)
     values, vectors = jnp.linalg.eigh(sketch.T @ image)
     usable = values > 1e3 * jnp.finfo(dtype).eps * jnp.max(values)
     root = jnp.where(usable, jax.lax.rsqrt(jnp.where(usable, values, 1)), 0)
@@ -402,7 +402,9 @@ def check_kind(problem: Problem, kind: str) -> None:
 def _by_cells(problem: Problem) -> Problem | None:
     """The problem with its observed cells alone if C'C of these is quicker."""
     data = problem.data
-    if data.evidence is not None or data.share_observed > FEW_CELLS:
+    if data.is_divided or data.evidence is not None:
+        return None
+    if data.share_observed > FEW_CELLS:
         return None
     return eqx.tree_at(lambda x: x.data, problem, by_cell(data))
 

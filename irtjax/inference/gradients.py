@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from irtjax.data.responses import AbstractResponses
 from irtjax.likelihood.counts import (
     block_log_likelihood,
     expected_counts,
@@ -232,6 +234,22 @@ def frame_rows_of(setting: Setting, whitening: Whitening) -> Array:
     return whitening.rows(zeros.at[:, :-2].set(rows))
 
 
+def sum_blocks(setting, whitening, num_terms: int, body, zeros):
+    """`fold_blocks` of all subjects, from zeros, over the devices that have them."""
+
+    def of_some(part: AbstractResponses, _: Any) -> tuple[Any, None]:
+        own = with_data(setting, part)
+        return fold_blocks(own, whitening, num_terms, body, zeros), None
+
+    return setting.problem.data.fold(of_some)[0]
+
+
+def with_data(setting: Setting, part: AbstractResponses) -> Setting:
+    """The setting with the responses of some of the subjects."""
+    problem = eqx.tree_at(lambda x: x.data, setting.problem, part)
+    return setting._replace(problem=problem)
+
+
 def fold_blocks(setting, whitening, num_terms: int, body, init):
     """Folds `body(carry, rows, start)` with rows `[terms + 1, block, parameters]`."""
     size = _block_size(setting, num_terms + 1)
@@ -244,7 +262,16 @@ def fold_blocks(setting, whitening, num_terms: int, body, init):
     return scan_subject_blocks(step, init, setting.problem.data.num_subjects, size)
 
 
-def fold_nodes(setting, whitening, body, init):
+def sum_nodes(setting, whitening, body, zeros):
+    """`_fold_nodes` of all subjects, from zeros, over the devices that have them."""
+    of_some = lambda part, _: (
+        _fold_nodes(with_data(setting, part), whitening, body, zeros),
+        None,
+    )
+    return setting.problem.data.fold(of_some)[0]
+
+
+def _fold_nodes(setting, whitening, body, init):
     """Folds `body(carry, rows)` over blocks of subjects and over nodes.
 
     Rows of node k are sqrt(w p_k) (s_k - E[s]), p the posterior and w the weight of a

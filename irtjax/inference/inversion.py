@@ -17,18 +17,21 @@ errors of all others then are those of the inverse Hessian to LOST / 2.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
+from irtjax.data.responses import AbstractResponses
 from irtjax.inference.gradients import (
     fold_blocks,
-    fold_nodes,
     sparse_gram,
     sparse_products,
+    sum_blocks,
+    sum_nodes,
+    with_data,
 )
 
 #: Leading eigenvectors that are kept.
@@ -133,11 +136,11 @@ def invert_dense(setting, whitening, num_terms, kind, prior, frame_rows, excess)
         correction = sparse_gram(setting, whitening, num_terms)
     else:
         terms, init = num_terms or 0, (zero, zero)
-        sums = fold_blocks(setting, whitening, terms, gradients_and_later, init)
+        sums = sum_blocks(setting, whitening, terms, gradients_and_later, init)
         correction, outer = sums
     if num_terms is None:
         add = lambda carry, rows: carry + rows.T @ rows
-        correction = fold_nodes(setting, whitening, add, zero)
+        correction = sum_nodes(setting, whitening, add, zero)
     added = whitened(excess, whitening, size)
     information = jnp.eye(size, dtype=zero.dtype) - added - correction
     if kind == "cross_product":
@@ -153,8 +156,6 @@ def _all_rows(setting, whitening, num_terms: int) -> tuple[Array, Array]:
     """Rows of the subjects, and the blocks of the items in their C'C."""
     dtype, (num_items, columns) = setting.nodes.dtype, setting.problem.free.shape
     size = setting.problem.free.size + 2
-    # Rows are laid out [terms, subjects, parameters].
-    empty = jnp.zeros((num_terms, setting.problem.data.num_subjects, size), dtype)
 
     def keep(carry, rows, start):
         stored, blocks = carry
@@ -165,9 +166,16 @@ def _all_rows(setting, whitening, num_terms: int) -> tuple[Array, Array]:
         own = diagonal_blocks(later.reshape(-1, size), num_items, columns)[0]
         return stored, blocks + own
 
-    init = empty, jnp.zeros((num_items, columns, columns), dtype)
-    rows, blocks = fold_blocks(setting, whitening, num_terms, keep, init)
-    return rows.reshape(-1, size), blocks
+    def of_some(part: AbstractResponses, _: Any) -> tuple[Array, Array]:
+        # Rows are laid out [terms, subjects, parameters].
+        empty = jnp.zeros((num_terms, part.num_subjects, size), dtype)
+        init = empty, jnp.zeros((num_items, columns, columns), dtype)
+        own = with_data(setting, part)
+        rows, blocks = fold_blocks(own, whitening, num_terms, keep, init)
+        return blocks, jnp.moveaxis(rows, 1, 0)
+
+    blocks, rows = setting.problem.data.fold(of_some)
+    return jnp.moveaxis(rows, 0, 1).reshape(-1, size), blocks
 
 
 def invert_by_woodbury(setting, whitening, num_terms, frame_rows):
@@ -232,7 +240,9 @@ def multiply(setting, whitening, num_terms, frame_rows, stored, vectors):
         later = rows[1:].reshape(-1, size)
         return sums + later.T @ (later @ vectors), blocks + own_blocks(later)
 
-    return fold_blocks(setting, whitening, num_terms, body, (sums, blocks))
+    zeros = jnp.zeros_like(sums), jnp.zeros_like(blocks)
+    of_subjects = sum_blocks(setting, whitening, num_terms, body, zeros)
+    return sums + of_subjects[0], blocks + of_subjects[1]
 
 
 def invert_sparse(setting, whitening, num_terms, frame_rows):

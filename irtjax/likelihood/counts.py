@@ -154,6 +154,29 @@ def expected_counts(
     tables = model.family.table(items, nodes)
     if not data.has_blocks:
         return _counts_at_once(model, tables, nodes, log_weights, data, moments)
+
+    def of_some(part: AbstractResponses, centre: Array | None) -> tuple[Any, Any]:
+        counts = _counts_by_blocks(
+            model, tables, nodes, log_weights, part, centre, window, moments
+        )
+        by_subject = counts.log_marginal, counts.centre, counts.mean, counts.variance
+        return (counts.base, counts.statistics, counts.nodes), by_subject
+
+    (base, statistics, at), rows = data.fold(of_some, centre)
+    return Counts(rows[0], base, statistics, at, *rows[1:])
+
+
+def _counts_by_blocks(
+    model: Model,
+    tables: tuple[Array, ...],
+    nodes: Array,
+    log_weights: Array,
+    data: AbstractResponses,
+    centre: Array | None,
+    window: int,
+    moments: bool,
+) -> Counts:
+    """`expected_counts` of data in blocks of subjects with every item."""
     at_nodes = nodes, log_weights, _weighted(tables, data)
     matrix: Any = data
     num_subjects, num_items = data.num_subjects, data.num_items

@@ -13,8 +13,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from irtjax.data.responses import Responses
+from irtjax.data.sharded_responses import NUM_SEGMENTS, ShardedResponses
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.model import Model
 from irtjax.numerics.executables import FEW_NUMBERS
@@ -50,9 +52,9 @@ def pad_responses(
     use under jit.
     """
     size = data.num_cells
-    plain = model.family.num_categories > 0 and not model.family.common
-    large = size > MOST_PADDED or not data.has_blocks or data.is_streamed
-    if not plain or model.has_lengths or large:
+    own_size = size > MOST_PADDED or not data.has_blocks
+    own_size = own_size or data.is_streamed or data.is_divided
+    if own_size or not _is_weighed(model):
         return model, data, np.arange(data.num_items)
     halvings = 2 if size <= FEW_NUMBERS else 3
     rows, columns = (padded_size(count, halvings) for count in data.values.shape)
@@ -74,6 +76,38 @@ def pad_responses(
     places = np.minimum(np.arange(columns), data.num_items - 1)
     model = dataclasses.replace(model, family=model.family.of_items(places))
     return model, Responses(**arrays), places
+
+
+def _is_weighed(model: Model) -> bool:
+    """Whether weights of 0 remove all that repeated rows add."""
+    plain = model.family.num_categories > 0 and not model.family.common
+    return plain and not model.has_lengths
+
+
+def divide_problem(problem: Problem, dtype: Any, mesh: Mesh) -> Problem:
+    """The padded problem with its subjects divided over the devices of a mesh.
+
+    Rows are added until `NUM_SEGMENTS` divides their number: repeated ones, without
+    responses where weights do not remove them. Not for use under jit.
+    """
+    problem = pad_problem(problem, dtype)
+    data: Responses = problem.data
+    count = -(-data.num_subjects // NUM_SEGMENTS) * NUM_SEGMENTS
+    is_own = np.arange(count) < data.num_subjects
+    if not is_own.all():
+        arrays = {
+            name: _enlarged(getattr(data, name), count)
+            for name in (*_CELLS, *_SUBJECTS)
+            if getattr(data, name) is not None
+        }
+        weight = np.asarray(arrays.get("subject_weight", 1.0), dtype)
+        arrays["subject_weight"] = np.where(is_own, weight, 0).astype(dtype)
+        if not _is_weighed(problem.model):
+            observed = arrays.get("observed", np.ones(arrays["values"].shape, bool))
+            arrays["observed"] = observed & is_own[:, None]
+        data = dataclasses.replace(data, **arrays)
+    divided: Any = ShardedResponses.of(data, mesh)
+    return dataclasses.replace(problem, data=divided)
 
 
 def pad_problem(problem: Problem, dtype: Any) -> Problem:

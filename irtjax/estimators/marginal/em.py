@@ -135,6 +135,10 @@ class EM(AbstractAscent, AbstractOnNodes):
         possible = family.by_cell and not family.dims and not model.has_lengths
         return FEW_ON_NODES if possible else 0.0
 
+    def divides(self, model: Any) -> bool:
+        """Whether a model has one ability, and no lengths."""
+        return not (model.multilevel or model.family.dims or model.has_lengths)
+
     def subject_order(self, table: ResponseTable) -> np.ndarray | None:
         """By accuracy in large data: neighbours share a window of nodes.
 

@@ -1,0 +1,354 @@
+"""Responses whose subjects are divided over the devices of a mesh.
+
+Only the matrix of responses is divided: `[subjects, items]` is large, and each device
+has the rows of some subjects. All else, `[subjects]` or `[items]`, every device has.
+A pass over the matrix is `AbstractResponses.fold`, and what estimators compute from its
+results is the same program with the same numbers on each device.
+
+Sums do not depend on the number of devices, to the last bit. Subjects are cut into
+`NUM_SEGMENTS` segments of one size, each is added up by the same program, and their
+sums are added in the order of a fixed binary tree. A device adds those of its own
+segments, then devices whose numbers differ in one binary digit exchange what they have:
+x + y and y + x are the same number, so all devices get the same bits. (An all-reduce
+adds in an order that depends on the number of devices.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float, Int
+
+from irtjax.data.blocks import DenseBlock
+from irtjax.data.responses import AbstractResponses, Responses
+from irtjax.numerics.kernels import weigh_rows
+
+#: Segments of subjects: at least two to a device, whose loop over them is then the same
+#: program on any number of devices.
+NUM_SEGMENTS = 16
+#: Devices that a mesh may have.
+NUM_DEVICES = (1, 2, 4, 8)
+
+
+def check_mesh(mesh: Mesh) -> None:
+    """Refuses meshes over which subjects cannot be divided evenly.
+
+    Raises:
+        ValueError: If the mesh has several axes, or a number of devices that is not
+            one of `NUM_DEVICES`.
+    """
+    if not isinstance(mesh, Mesh):
+        raise ValueError(
+            f"mesh {mesh!r:.60} is no jax.sharding.Mesh: give jax.make_mesh((2,),"
+            " ('subjects',))"
+        )
+    if len(mesh.axis_names) != 1 or mesh.size not in NUM_DEVICES:
+        shape = " x ".join(map(str, mesh.devices.shape))
+        allowed = ", ".join(map(str, NUM_DEVICES))
+        raise ValueError(
+            f"a mesh of {shape} devices cannot divide the subjects: give one axis of"
+            f" {allowed} devices"
+        )
+
+
+class ShardedResponses(AbstractResponses):
+    """Responses with the rows of a dense matrix divided over devices.
+
+    Attributes:
+        cells: Values, mask and trials, `[subjects, items]`, divided by rows.
+        mesh: The devices, along one axis.
+    """
+
+    cells: Responses
+    mesh: Mesh = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, data: Responses, mesh: Mesh) -> ShardedResponses:
+        """Divides responses whose number of subjects `NUM_SEGMENTS` divides.
+
+        Each process of several gives all rows and transfers those of its own devices.
+        """
+        # Those of `jax.make_mesh` are explicit axes, which functions cannot close over.
+        mesh = Mesh(mesh.devices, mesh.axis_names)
+        rows = NamedSharding(mesh, PartitionSpec(mesh.axis_names[0]))
+        whole = NamedSharding(mesh, PartitionSpec())
+
+        def put(array: Any, place: NamedSharding) -> Any:
+            if array is None:
+                return None
+            array = np.asarray(array)
+            return jax.make_array_from_callback(
+                array.shape, place, lambda index: array[index]
+            )
+
+        cells = Responses(
+            *(put(x, rows) for x in (data.values, data.observed, data.trials))
+        )
+        return cls(
+            cells,
+            mesh,
+            subject_weight=put(data.subject_weight, whole),
+            item_weight=put(data.item_weight, whole),
+            item_facets=jax.tree.map(lambda x: put(x, whole), data.item_facets),
+            evidence=put(data.evidence, whole),
+        )
+
+    def fold(self, function: Callable[[Any, Any], Any], rows: Any = None) -> Any:
+        """Sums over segments of subjects, and arrays by subject; see the module."""
+        axis = self.mesh.axis_names[0]
+        count = NUM_SEGMENTS // self.mesh.size
+        size = self.num_subjects // NUM_SEGMENTS
+
+        def segment(cells: Responses, by_subject: Any, place: Array, number: Array):
+            take = lambda start: lambda x: lax.dynamic_slice_in_dim(x, start, size)
+            own, theirs = jax.tree.map(take(number * size), by_subject)
+            part = jax.tree.map(take(place * size), cells)
+            weights = self.item_weight, self.item_facets
+            part = eqx.tree_at(
+                lambda x: (
+                    x.subject_weight,
+                    x.evidence,
+                    x.item_weight,
+                    x.item_facets,
+                ),
+                part,
+                (*own, *weights),
+                is_leaf=lambda x: x is None,
+            )
+            return function(part, theirs)
+
+        def on_device(cells: Responses, by_subject: Any) -> Any:
+            first = lax.axis_index(axis) * count
+            one = lambda place: segment(cells, by_subject, place, first + place)
+            sums, arrays = jax.eval_shape(one, jnp.zeros((), jnp.int32))
+            zeros = lambda x: jnp.zeros(x.shape, x.dtype)
+            none = jax.tree.map(zeros, sums)
+            empty = jax.tree.map(
+                lambda x: jnp.zeros((count * size, *x.shape[1:]), x.dtype), arrays
+            )
+
+            def tree(num: int, place: Array, arrays: Any) -> Any:
+                """Sums of `num` segments from a place, two halves at a time."""
+                if num == 1:
+                    sums, new = one(place)
+                    put = lambda x, y: lax.dynamic_update_slice_in_dim(
+                        x, y, place * size, 0
+                    )
+                    return sums, jax.tree.map(put, arrays, new)
+
+                def half(number: Array, carry: Any) -> Any:
+                    sums, arrays = carry
+                    start = place + number * (num // 2)
+                    added, arrays = tree(num // 2, start, arrays)
+                    return jax.tree.map(jnp.add, sums, added), arrays
+
+                return lax.fori_loop(0, 2, half, (none, arrays))
+
+            sums, arrays = tree(count, jnp.zeros((), jnp.int32), empty)
+            step = 1
+            while step < self.mesh.size:
+                pairs = [(k, k ^ step) for k in range(self.mesh.size)]
+                exchange = lambda x, pairs=pairs: x + lax.ppermute(x, axis, pairs)
+                sums, step = jax.tree.map(exchange, sums), 2 * step
+            gather = lambda x: lax.all_gather(x, axis, tiled=True)
+            return sums, jax.tree.map(gather, arrays)
+
+        divided, whole = PartitionSpec(axis), PartitionSpec()
+        return jax.shard_map(
+            on_device,
+            mesh=self.mesh,
+            in_specs=(divided, whole),
+            out_specs=whole,
+            check_vma=False,
+        )(self.cells, ((self.subject_weight, self.evidence), rows))
+
+    @property
+    def is_divided(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def values(self) -> Array:
+        """`[subjects, items]`, divided by rows."""
+        return self.cells.values
+
+    @property
+    def observed(self) -> Array | None:
+        """`[subjects, items]` mask, divided by rows; None when nothing is missing."""
+        return self.cells.observed
+
+    @property
+    def trials(self) -> Array | None:
+        """`[subjects, items]` trials, divided by rows; None for 1 each."""
+        return self.cells.trials
+
+    @property
+    def exposure(self) -> Array | None:
+        """Trials, the mask, or None for ones."""
+        return self.cells.exposure
+
+    @property
+    def num_subjects(self) -> int:
+        """Number of rows, with those of padding."""
+        return self.cells.num_subjects
+
+    @property
+    def num_items(self) -> int:
+        """Number of columns."""
+        return self.cells.num_items
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every cell is one observed response."""
+        return self.cells.is_complete
+
+    @property
+    def has_blocks(self) -> bool:
+        """True: a block is a part of the matrix."""
+        return True
+
+    @property
+    def is_sparse(self) -> bool:
+        """False: the matrix is what is divided."""
+        return False
+
+    @property
+    def single(self) -> bool:
+        """Whether every observed cell is one trial."""
+        return self.cells.single
+
+    @property
+    def num_cells(self) -> int:
+        """Cells of the matrix."""
+        return self.cells.num_cells
+
+    @property
+    def share_observed(self) -> float:
+        """Share of the cells that are observed, on the host."""
+        return float(np.mean(self.answered(trials=False))) / self.num_items
+
+    def answered(
+        self, weight: np.ndarray | None = None, *, trials: bool = True
+    ) -> np.ndarray:
+        """Weights `[items]` (None: 1) summed over the responses of each subject."""
+        each = np.ones(self.num_items) if weight is None else np.asarray(weight, float)
+        if self.exposure is None:
+            return np.full(self.num_subjects, each.sum())
+        return np.asarray(_answered(self, jnp.asarray(each), trials))
+
+    def exposures(self, dtype: Any) -> tuple[Array, Array]:
+        """Responses (or trials) of each item and of each subject."""
+        return self.fold(lambda part, _: part.exposures(dtype))
+
+    def row_products(
+        self, on_values: Float[Array, "items m"], on_exposure: Array
+    ) -> Float[Array, "subjects m"]:
+        """Computes values @ on_values + exposure @ on_exposure."""
+        products = lambda part: part.row_products(on_values, on_exposure)
+        return self.fold(lambda part, _: (None, products(part)))[1]
+
+    def table_products(
+        self,
+        tables: Sequence[Float[Array, "items m"]],
+        weights: Callable[[Array, Array], Sequence[Array]],
+    ) -> Float[Array, "subjects m"]:
+        """Sum over tables of cells times table; `weights` makes the cells of each."""
+        products = lambda part: part.table_products(tables, weights)
+        return self.fold(lambda part, _: (None, products(part)))[1]
+
+    def column_products(
+        self,
+        vectors: Float[Array, "subjects m"],
+        statistics: Callable[[Array], tuple[Array, ...]] | None = None,
+    ) -> tuple[tuple[Array, ...], Array, Array]:
+        """Weighted sums S_k' U for each statistic, Y' U of values, M' U of exposure."""
+        products = lambda part, own: part.column_products(own, statistics)
+        return self.fold(lambda part, own: (products(part, own), None), vectors)[0]
+
+    def map_subjects(
+        self,
+        function: Callable[[DenseBlock], Any],
+        init: Any,
+        dtype: Any,
+        *,
+        numbers: int = 1,
+        into: Any = None,
+        between: Int[Array, "2"] | None = None,
+    ) -> Any:
+        """Arrays by subject, with `function` of each block; always of all blocks."""
+        del into, between
+
+        def rows(part: Responses, own: Any) -> Any:
+            init, number = own
+            # Functions of a block read arrays of all subjects at its place.
+            moved = lambda block: function(
+                block._replace(start=block.start + number[0])
+            )
+            return None, part.map_subjects(moved, init, dtype, numbers=numbers)
+
+        return self.fold(rows, (init, jnp.arange(self.num_subjects)))[1]
+
+    def map_rows(
+        self,
+        prepare: Callable[[Array | None], Callable[[DenseBlock], Any]],
+        init: Any,
+        dtype: Any,
+        *,
+        numbers: int = 1,
+        into: Any = None,
+        between: Int[Array, "2"] | None = None,
+    ) -> Any:
+        """As `map_subjects`, of blocks of subjects who have the same items."""
+        options = {"numbers": numbers, "into": into, "between": between}
+        return self.map_subjects(prepare(None), init, dtype, **options)
+
+    def map_items(
+        self,
+        function: Callable[[DenseBlock], Any],
+        init: Any,
+        dtype: Any,
+        *,
+        numbers: int = 1,
+        into: Any = None,
+        between: Int[Array, "2"] | None = None,
+    ) -> Any:
+        """As `map_subjects`, of items: XLA divides the work, in an order of its own."""
+        options = {"numbers": numbers, "into": into, "between": between}
+        return self.cells.map_items(function, init, dtype, **options)
+
+    def stretches(self, dtype: Any, numbers: int = 1) -> tuple[int, int]:
+        """All rows as one block: a pass is one call."""
+        return self.num_subjects, self.num_subjects
+
+    def item_stretches(self, dtype: Any, numbers: int = 1) -> tuple[int, int]:
+        """The same of `map_items`."""
+        return self.num_items, self.num_items
+
+    def matrix_blocks(
+        self, size: int, dtype: Any
+    ) -> Callable[[Array], tuple[Array, Array | None]]:
+        """From a first subject: values and exposure of `size` subjects, every item."""
+        return self.cells.matrix_blocks(size, dtype)
+
+    def among(self, places: np.ndarray, num_items: int) -> Responses:
+        """With a column for each of `num_items`, these items at their `places`."""
+        return self.cells.among(places, num_items)
+
+
+@eqx.filter_jit
+def _answered(data: ShardedResponses, weight: Array, trials: bool) -> Array:
+    """`ShardedResponses.answered` of incomplete data."""
+
+    def sums(part: Responses, _: Any) -> tuple[None, Array]:
+        exposure: Any = part.exposure
+        seen = exposure if trials else exposure != 0
+        return None, weigh_rows(seen.T.astype(weight.dtype), weight).sum(axis=0)
+
+    return data.fold(sums)[1]

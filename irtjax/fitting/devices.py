@@ -1,0 +1,47 @@
+"""Fits whose subjects are divided over the devices of a mesh: before and after."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from irtjax.estimators.acceptance import listed
+from irtjax.estimators.catalogue import METHODS, method_class
+from irtjax.estimators.estimates import Estimates, cut_estimates
+from irtjax.fitting.specification import Task
+from irtjax.likelihood.padding import divide_problem, pad_start
+from irtjax.likelihood.problem import Problem, Start
+from irtjax.models import catalogue
+
+
+def divide(task: Task, mesh: Mesh) -> tuple[Problem, Start]:
+    """The problem of a task over the devices of a mesh, and start values of its size.
+
+    Raises:
+        ValueError: If passes over its data do not divide; it names the methods whose
+            passes do.
+    """
+    method, problem, start = task.method, task.problem, task.start
+    if not method.divides(problem.model) or start is None:
+        dividing = lambda of: [x for x in METHODS if method_class(x)().divides(of)]
+        names, cure = dividing(problem.model), "use "
+        if not names:
+            names, cure = dividing(catalogue.two_parameter()), "use a model as 2pl and "
+        raise ValueError(
+            f"this fit by method {method.name!r} does not divide over devices:"
+            f" {cure}{listed(names)}, or leave mesh (--devices) out"
+        )
+    problem = divide_problem(problem, start.items[0].dtype, mesh)
+    return problem, pad_start(start, problem.data)
+
+
+def joined(estimates: Estimates, problem: Problem) -> Estimates:
+    """Estimates of the problem that was divided, with arrays of this process alone."""
+    own = lambda tree: jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), tree)
+    fields = "parameters", "coordinates", "covariance", "expected"
+    arrays = {name: own(getattr(estimates, name)) for name in fields}
+    return cut_estimates(dataclasses.replace(estimates, **arrays), problem)
