@@ -122,13 +122,6 @@ def tie_ranks(ranked: Any) -> tuple[np.ndarray, np.ndarray]:
     return better + 1, np.searchsorted(first, last, side="right")
 
 
-def tied_with(ranked: Any, place: int) -> list[str]:
-    """Returns the subjects that the one at a place of the table is tied with."""
-    low, high = (int(ends[place]) for ends in tie_ranks(ranked))
-    names = ranked.table.column("subject").slice(low - 1, high - low + 1).to_pylist()
-    return names[: place - low + 1] + names[place - low + 2 :]
-
-
 def score_digits(halves: Sequence[float], highest: float) -> int:
     """Returns the digits of scores: two, and one more where intervals are narrower.
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from irtjax.calibration.rank import RankedSubjects
 
-#: The formats; "lm-eval" is the table of lm-evaluation-harness.
-FORMATS = ("table", "md", "latex", "csv", "lm-eval")
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
 _LATEX |= {"^": r"\textasciicircum{}", "–": "--", "−": "$-$", "…": r"\ldots{}"}
 _LATEX |= {sign: f"\\{sign}" for sign in "&%$#_{}"}

@@ -13,13 +13,12 @@ from irtjax.calibration.parts.factors import correlation_columns
 from irtjax.data.reversal import directions_of
 from irtjax.data.wording import counted, have, percent
 from irtjax.ranking.accuracy import ENOUGH_CLUSTERS
-from irtjax.report.words import interval, listing, number, short, visible
+from irtjax.report.words import interval, listing, number, visible
 from irtjax.validity.classical import ENOUGH
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from irtjax.auditing import Audit
     from irtjax.calibration.calibration import Calibration
     from irtjax.calibration.rank import RankedSubjects
 
@@ -65,89 +64,8 @@ def summarise(
     ]
 
 
-def verdict(
-    fit: Calibration,
-    ranked: RankedSubjects,
-    escape: Callable[[str], str] = short,
-    audit: Audit | None = None,
-    items_first: bool = False,
-) -> list[str]:
-    """Returns three sentences: who is ahead, how surely, and how the items are.
-
-    Where the fit has not converged, the first one is on that. `items_first` puts the
-    items first, where an audit has examined them.
-    """
-    items = _items_verdict(fit, audit)
-    table, level = ranked.table, percent(ranked.level)
-    if not table.num_rows:
-        return ["No subject has a finite ability.", items]
-    count, best = table.num_rows, ranked.rows(stop=1)[0]
-    first = table.column("rank").to_pylist().count(1)
-    ends = interval(best["rank_lower"], best["rank_upper"], 0)
-    sure = best["rank_lower"] == best["rank_upper"]
-    between = f"between {ends.replace(' … ', ' and ')}"
-    places = number(best["rank_lower"], 0) if sure else between
-    lead = (
-        f"{escape(best['subject'])} is ahead of {counted(count - 1, 'other')}: the"
-        f" best of all with probability {number(best['probability_best'])}, its rank"
-        f" {places} ({level})."
-        if first == 1
-        else f"{first:,} of {counted(count, 'subject')} share the highest ability."
-    )
-    if not has_converged(fit):
-        return [UNSETTLED, lead, items]
-    leaders = set(table.column("subject").slice(0, first).to_pylist())
-    rivals = [name for name in ranked.groups[0] if name not in leaders]
-    rivals[:MOST_RIVALS] = map(escape, rivals[:MOST_RIVALS])
-    it_is = "It is" if first == 1 else "They are"
-    tied = f"{it_is} statistically tied with {listing(rivals, MOST_RIVALS)}"
-    if not rivals:
-        tied = f"{it_is} significantly different from every other subject"
-    share = percent(round(ranked.num_different / max(ranked.num_pairs, 1), 3))
-    pairs = (
-        f"of {counted(ranked.num_pairs, 'pair')} of subjects"
-        f" {ranked.num_different:,} ({share}) are significantly different"
-    )
-    if first == count:
-        tied = f"{pairs[0].upper()}{pairs[1:]}."
-    else:
-        tied = f"{tied}; {pairs}."
-    return [items, lead, tied] if items_first else [lead, tied, items]
-
-
-def _items_verdict(fit: Calibration, audit: Audit | None) -> str:
-    """How many items a test finds bad, and how many have no variation."""
-    total = len(fit.item_names)
-    if audit is not None:
-        from irtjax.auditing import TESTED
-
-        counts = {x: n for x, n in audit.counts().items() if n and x in TESTED}
-        constant = {"": audit.counts()["no variation"]}
-        rows = audit.items.column("flags").to_pylist()
-        bad = sum(not set(TESTED).isdisjoint(x.split("; ")) for x in rows)
-        by = "the audit"
-    else:
-        names_of = items_by_flag(fit)
-        counts = {flag: len(names) for flag, names in names_of.items()}
-        bad = len({name for names in names_of.values() for name in names})
-        constant = constant_items(fit)
-        by = "the fit"
-    if not bad:
-        few = ""
-        if len(fit.subject_names) < 2 * ENOUGH:
-            few = (
-                f"; {counted(len(fit.subject_names), 'subject')} have very little power"
-                " to find one"
-            )
-        return none_flagged(constant, total, f" by {by}{few}")
-    kinds = ", ".join(f"{n:,} {flag}" for flag, n in counts.items())
-    verb = "is" if bad == 1 else "are"
-    flagged = f"{bad:,} of {counted(total, 'item')} {verb} flagged by {by}: {kinds}."
-    return f"{flagged} {constant_sentence(constant, total)}".rstrip()
-
-
 def constant_items(fit: Calibration) -> dict[str, int]:
-    """Returns the number of items without variation by flag, for `none_flagged`."""
+    """Returns the number of items without variation by flag."""
     flagged = items_by_flag(fit, constant=True)
     return {flag: len(names) for flag, names in flagged.items()}
 
@@ -172,23 +90,6 @@ def _constant(count: int, total: int, kinds: list[str]) -> str:
         f"{count:,} of {counted(total, 'item')} {have(count)} no variation, which is no"
         f" evidence of a fault{': ' * bool(kinds)}{', '.join(kinds)}."
     )
-
-
-def none_flagged(constant: dict[str, int], total: int, end: str = "") -> str:
-    """Returns that no item with variation is flagged, and how many have none.
-
-    >>> none_flagged({"all wrong": 1}, 3, " by the fit").split(". ")[0]
-    'None of the 2 items with variation is flagged by the fit'
-    >>> none_flagged({}, 3)
-    'None of 3 items is flagged.'
-    """
-    count, others = total - sum(constant.values()), constant_sentence(constant, total)
-    if not others:
-        return f"None of {counted(total, 'item')} is flagged{end}."
-    if not count:
-        return others
-    varying = f"the {counted(count, 'item')} with variation"
-    return f"None of {varying} is flagged{end}. {others}"
 
 
 def _likelihood(fit: Calibration) -> str:

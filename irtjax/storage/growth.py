@@ -20,8 +20,6 @@ from irtjax.calibration.drift import drift_sentence, drifted_items
 from irtjax.calibration.score import MOST_RANKED, score
 from irtjax.calibration.score_curve import why_not_ranked
 from irtjax.data import ResponseTable, read, writing
-from irtjax.data.decode import Record, decode
-from irtjax.data.files import read_bytes
 from irtjax.data.fit_folder import RESPONSES, load_responses
 from irtjax.data.frames import HasTable
 from irtjax.data.reading.merge import merge
@@ -29,7 +27,14 @@ from irtjax.data.reading.options import ReadOptions, as_typed, of_fit
 from irtjax.data.reversal import aligned
 from irtjax.data.wording import are, counted, listing
 from irtjax.storage.folder import load, save
-from irtjax.storage.snapshots import FOLDER, saved_at, snapshot_of, write_snapshot
+from irtjax.storage.snapshots import (
+    FOLDER,
+    saved_at,
+    snapshot_of,
+    version_of,
+    without,
+    write_snapshot,
+)
 
 REFIT = ("auto", "always", "never")
 REQUESTED = "requested"
@@ -87,13 +92,6 @@ def advised(fit: Calibration) -> str:
     return str(fit.options.get("advised") or "")
 
 
-class _Saved(Record):
-    """What tells one version of a fit from another."""
-
-    saved: str = ""
-    digests: dict[str, str] | None = None
-
-
 def add(
     folder: str | Path,
     new: Any,
@@ -136,7 +134,7 @@ def add(
     load(folder)  # Refuses what is no fit before anything is made there.
     with writing.reserved(folder / FOLDER, PATIENCE):
         for _ in range(_TRIES):
-            version = _version(folder)
+            version = version_of(folder)
             fit = load(folder)
             table = _read(fit, new) if read_new is None else read_new(fit)
             responses = (
@@ -158,15 +156,10 @@ def _read(fit: Calibration, new: Any) -> ResponseTable:
     return aligned(table, fit.reversed_scores, fit.item_names.tolist())
 
 
-def _version(folder: Path) -> _Saved:
-    """The version of the fit in a folder."""
-    return decode(read_bytes(folder / "fit.json"), _Saved, "fit.json")
-
-
 def _commit(folder, version, fit, done: Added, joined, extras) -> bool:
     """Writes snapshot and fit, unless another command has replaced the fit."""
     with writing.reserved(folder, PATIENCE):
-        if _version(folder) != version:
+        if version_of(folder) != version:
             return False
         write_snapshot(snapshot_of(fit, saved_at(folder)), folder)
         files = [] if extras is None else extras(done.fit)
@@ -186,7 +179,7 @@ def _grown(
     if part is None:
         return Added(fit, (), "", notes, False), stored
     new, joined = part, None
-    names = tuple(_without(new.subjects, fit.subject_names))
+    names = without(new.subjects.tolist(), fit.subject_names.tolist())
     if stored is not None:
         joined = merge([stored, new], ReadOptions())
         joined = joined.replace(
@@ -223,11 +216,6 @@ def _grown(
     whole = dataclasses.replace(scored.whole, **changes)
     left = [note for note in scored.notes if "not in the fit" in note]
     return Added(whole, names, "", (*notes, *left), True), joined
-
-
-def _without(names: np.ndarray, others: np.ndarray) -> list[str]:
-    excluded = {*others.tolist()}
-    return [name for name in names.tolist() if name not in excluded]
 
 
 def _calibrated(fit: Calibration) -> int:
@@ -304,7 +292,8 @@ def why_refit(
     unable = why_not_ranked(fit)
     if unable:
         return unable
-    items = _without(new.items, fit.item_names if stored is None else stored.items)
+    items = fit.item_names if stored is None else stored.items
+    items = without(new.items.tolist(), items.tolist())
     if items:
         return f"{counted(len(items), 'item')} are new ({listing(items, 3)})".replace(
             "1 item are", "1 item is"

@@ -16,8 +16,6 @@ import numpy as np
 
 from irtjax.calibration.leaderboard_text import score_digits
 from irtjax.data import writing
-from irtjax.data.decode import Record, decode
-from irtjax.data.files import read_bytes
 from irtjax.data.frames import HasTable
 from irtjax.data.wording import counted, listing, points
 from irtjax.ranking import pairwise
@@ -27,6 +25,8 @@ from irtjax.storage.snapshots import (
     read_snapshot,
     saved_at,
     snapshot_of,
+    version_of,
+    without,
 )
 
 if TYPE_CHECKING:
@@ -112,12 +112,6 @@ class History(HasTable):
         return lines
 
 
-class _Saved(Record):
-    """The digests of the files of a fit."""
-
-    digests: dict[str, str] | None = None
-
-
 def history(folder: str | Path) -> History:
     """Reads what changed in the fit of a folder each time that `add` replaced it.
 
@@ -139,8 +133,7 @@ def history(folder: str | Path) -> History:
     folder = writing.full_path(folder)
     fit = load(folder)
     with writing.undisturbed(folder):
-        saved = decode(read_bytes(folder / "fit.json"), _Saved, "fit.json")
-        names = names_in(saved.digests or {})
+        names = names_in(version_of(folder).digests or {})
         snapshots = [read_snapshot(folder, name) for name in names]
     snapshots.append(snapshot_of(fit, saved_at(folder)))
     pairs = zip(snapshots[:-1], snapshots[1:], strict=True)
@@ -213,12 +206,6 @@ def _names(snapshot: Snapshot) -> list[str]:
     return snapshot.subjects.column("subject").to_pylist()
 
 
-def _without(names: Any, others: Any) -> tuple[str, ...]:
-    """Names that are not among others, in their order."""
-    excluded = {*others}
-    return tuple(name for name in names if name not in excluded)
-
-
 def _step(before: Snapshot, after: Snapshot) -> Step:
     """What changed between two times."""
     old, new = _names(before), _names(after)
@@ -235,7 +222,7 @@ def _step(before: Snapshot, after: Snapshot) -> Step:
             over = [shared[i] for i in np.flatnonzero(passed[k])]
             place = first[shared[k]], last[shared[k]]
             moves.append(Move(shared[k], *place, tuple(over), tuple(by)))
-    added = [name for name in _without(new, old) if name in last]
+    added = [name for name in without(new, old) if name in last]
     below: dict[str, tuple[str, ...]] = {}
     if added and shared and len(shared) + len(added) <= MOST:
         everyone = [*added, *shared]
@@ -246,10 +233,10 @@ def _step(before: Snapshot, after: Snapshot) -> Step:
     return Step(
         after.date,
         after.calibrated if after.calibrated != before.calibrated else "",
-        _without(new, old),
-        _without(old, new),
-        _without(items[1], items[0]),
-        _without(items[0], items[1]),
+        without(new, old),
+        without(old, new),
+        without(items[1], items[0]),
+        without(items[0], items[1]),
         tuple(sorted(moves, key=lambda move: move.after)),
         below,
     )

@@ -144,21 +144,32 @@ def read_snapshot(folder: Path, name: str) -> Snapshot:
     )
 
 
-class _Saved(Record):
-    """What `fit.json` has of times."""
+class Version(Record):
+    """Time and digests in `fit.json`, which differ between versions of a fit."""
 
     saved: str = ""
+    digests: dict[str, str] | None = None
+
+
+def version_of(folder: Path) -> Version:
+    """The version of the fit in a folder."""
+    return decode(read_bytes(folder / "fit.json"), Version, "fit.json")
 
 
 def saved_at(folder: Path) -> str:
     """When the fit in a folder was written."""
-    path = folder / "fit.json"
-    saved = decode(read_bytes(path), _Saved, path.name).saved
-    if saved:
+    if saved := version_of(folder).saved:
         return saved
     # A fit of before has no time.
-    when = datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.UTC)
+    changed = (folder / "fit.json").stat().st_mtime
+    when = datetime.datetime.fromtimestamp(changed, datetime.UTC)
     return when.isoformat(timespec="microseconds")
+
+
+def without(names: Iterable[str], others: Iterable[str]) -> tuple[str, ...]:
+    """Names that are not among others, in their order."""
+    excluded = {*others}
+    return tuple(name for name in names if name not in excluded)
 
 
 def now() -> str:

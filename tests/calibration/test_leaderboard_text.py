@@ -12,7 +12,6 @@ from irtjax.calibration.leaderboard_text import (
     leaderboard_table,
     leaderboard_text,
     tie_ranks,
-    tied_with,
 )
 from irtjax.calibration.rank import RankedSubjects
 from irtjax.data.text_table import display_width
@@ -76,7 +75,6 @@ def test_ranks_and_names_of_ties_agree():
     found = ranked([0.8, 0.7, 0.6, 0.1], groups=([1, 1, 2, 3], [1, 2, 2, 3]))
     low, high = tie_ranks(found)
     assert low.tolist() == [1, 1, 2, 4] and high.tolist() == [2, 3, 3, 4]
-    assert tied_with(found, 1) == ["model-0", "model-2"]
     header, rows = leaderboard_rows(found)
     assert header == ["rank", "model", "score", "95 %", "tied with"]
     assert [row[0] for row in rows] == ["1–2", "1–3", "2–3", "4"]

@@ -33,7 +33,7 @@ from irtjax.report import page_data, report_page, subset_page
 from irtjax.report.page_head import title_of
 from irtjax.report.page_html import json_text
 from irtjax.report.page_scores import _brackets, tied_places, tied_text
-from irtjax.report.summary import UNSETTLED, verdict
+from irtjax.report.summary import UNSETTLED
 from irtjax.storage import save
 from irtjax.subsets.predictor import Calibrator
 from irtjax.subsets.subset import Shrunken
@@ -473,16 +473,6 @@ def test_an_audit_begins_with_its_bad_items_and_their_p_values(fit):
     assert "false discovery rate of 10 %" in section and "saturated" not in section
     source = report_page(as_models(fit), audit=found, items_first=False)
     assert source.index('id="read-h"') > source.index('id="scores-h"')
-    assert verdict(fit, rank(fit), audit=found, items_first=True)[0] == (
-        "1 of 15 items is flagged by the audit: 1 misfit."
-    )
-    flags[2], flags[7] = "", "no variation"
-    still = pa.table({**columns, "flags": flags})
-    found = dataclasses.replace(found, items=still)
-    assert verdict(fit, rank(fit), audit=found)[2] == (
-        "None of the 14 items with variation is flagged by the audit."
-        " 1 of 15 items has no variation, which is no evidence of a fault."
-    )
 
 
 def test_the_page_names_a_few_of_many_files(fit):
@@ -503,7 +493,6 @@ def test_the_head_has_three_answers_and_warns_first(fit):
     assert "24 subjects · 15 items · 2 benchmarks · 3.6 % missing" in source
     assert "<h1><bdi>b0 and b1</bdi></h1>" in source and 'role="alert"' not in source
     unsettled = dataclasses.replace(fit, status=irtjax.Status.MAX_STEPS)
-    assert verdict(unsettled, ranked)[0] == UNSETTLED
     page = report_page(unsettled, title="A <b>title</b>", folder="logs/report")
     assert f'role="alert">{UNSETTLED}</p>' in page
     assert "<h1><bdi>A &lt;b&gt;title&lt;/b&gt;</bdi></h1>" in page
