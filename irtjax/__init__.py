@@ -92,11 +92,13 @@ if TYPE_CHECKING:
     from irtjax.validity.discrimination_path import (
         discrimination_path as discrimination_path,
     )
+    from irtjax.validity.generalisability import generalisability as generalisability
     from irtjax.validity.heterogeneity import heterogeneity as heterogeneity
     from irtjax.validity.judges import fit_judges as fit_judges
     from irtjax.validity.missingness import missingness as missingness
     from irtjax.validity.power import Power as Power
     from irtjax.validity.power import power as power
+    from irtjax.validity.reliability import reliability as reliability
     from irtjax.validity.stability import stability as stability
 
 #: The module of each public name, in the order of the names. A literal, like all here:
@@ -153,6 +155,7 @@ _HOMES = {
     "fit_jointly": "comparisons.joint",
     "fit_judges": "validity.judges",
     "from_inspect": "harness.frames",
+    "generalisability": "validity.generalisability",
     "heterogeneity": "validity.heterogeneity",
     "history": "storage",
     "influence": "comparisons.influence",
@@ -173,6 +176,7 @@ _HOMES = {
     "rank": "fitting.verbs",
     "read": "data",
     "read_comparisons": "data.reading.comparisons",
+    "reliability": "validity.reliability",
     "response_icc": "validity.agreement",
     "run": "estimators.driver",
     "save": "storage",

@@ -24,6 +24,7 @@ from irtjax.cli.judges import judges_command
 from irtjax.cli.power import power_command
 from irtjax.cli.predict import predict_command
 from irtjax.cli.rank import rank_command
+from irtjax.cli.reliability import reliability_command
 from irtjax.cli.report import report_command
 from irtjax.cli.run import run_command
 from irtjax.cli.score import score_command
@@ -103,6 +104,7 @@ app.command("shrink", cls=Command)(shrink_command)
 app.command("audit", cls=Command)(audit_command)
 app.command("dimensions", cls=Command)(dimensions_command)
 app.command("stability", cls=Command)(stability_command)
+app.command("reliability", cls=Command)(reliability_command)
 app.command("arena", cls=Command)(arena_command)
 app.command("joint", cls=Command)(joint_command)
 app.command("judges", cls=Command)(judges_command)

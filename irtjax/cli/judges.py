@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from irtjax.cli import options as opt
+from irtjax.cli.long_tables import rows_of
 from irtjax.cli.output import check_out_folder, print_json, write_files, written
 from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from irtjax.validity.judges import Judges
 
 #: What `--out` writes, by the table of the result.
@@ -72,7 +71,7 @@ def judges_command(
     check_out_folder(out, TABLES.values())
     with ProgressLine(output.quiet) as progress:
         progress("read")
-        table = _reports(files)
+        table = rows_of(files)
         progress("fit")
         from irtjax.validity.judges import fit_judges
 
@@ -89,26 +88,6 @@ def judges_command(
         print_json({x: getattr(result, x) for x in names} | rows)
     elif not output.quiet:
         _show(result, style or (), out)
-
-
-def _reports(files: list[str]) -> pa.Table:
-    """The rows of all files."""
-    import pyarrow as pa
-
-    from irtjax.data.files import located
-    from irtjax.data.reading.tabular import read_json
-    from irtjax.data.side_files import read_side_file
-
-    tables = []
-    for name in files:
-        path = located(Path(name))
-        is_json = {".json", ".jsonl"} & {*path.suffixes}
-        tables.append(read_json(path).table if is_json else read_side_file(path, name))
-    try:
-        return pa.concat_tables(tables, promote_options="default")
-    except pa.ArrowException as error:
-        text = " ".join(str(error).split())
-        raise ValueError(f"columns of the files differ in kind: {text}") from None
 
 
 def _show(result: Judges, style: Sequence[str], out: Path | None) -> None:

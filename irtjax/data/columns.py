@@ -160,6 +160,24 @@ COLUMNS: dict[str, dict[str, str]] = {
         "half_width": "half of the interval of a score",
         "variance_full": "variance of full scores",
     },
+    "Reliability": {
+        "alpha": "Cronbach's alpha",
+        "omega": "McDonald's omega of one factor",
+        "lambda2": "Guttman's lambda-2",
+        "lambda4": "Guttman's lambda-4, of the best halves",
+        "split_half": "mean coefficient of random halves",
+        "sd": "standard deviation of scores",
+        "sem": "standard error of a score",
+        "score": "mean response",
+        "kelley": "the score, drawn to the mean by the reliability",
+        "component": "variance component: facets of an effect",
+        "levels": "number of levels of an effect",
+        "share": "share of the sum of the components",
+        "coefficient": "generalisability coefficient of a design",
+        "dependability": "the same of scores as such",
+        "relative_error": "standard error of a comparison",
+        "absolute_error": "standard error of a score as such",
+    },
 }
 
 _ENDING = re.compile(r"_?(se|lower|upper)$")

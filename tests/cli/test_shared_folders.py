@@ -13,6 +13,7 @@ from irtjax.cli import (
     dimensions,
     joint,
     judges,
+    reliability,
     shrink,
     stability,
 )
@@ -37,6 +38,7 @@ NAMES = {
     "judges": tuple(judges.TABLES.values()),
     "adapt --harness": (lm_eval.SETTINGS, lm_eval.TEST, "table.md", "adapt.csv"),
     "stability": (*stability.TABLES, stability.FIGURE),
+    "reliability": reliability.TABLES,
     "clusters": (*clusters.TABLES, *clusters.FIGURES),
     "dimensions": (dimensions.TABLE, dimensions.FIGURE),
 }
