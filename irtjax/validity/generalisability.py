@@ -577,13 +577,12 @@ class _Equations:
             places = np.arange(len(variances))
             bend[places, places] = np.maximum(np.diag(bend), least)
             chosen = np.ix_(free, free)
-            step[free] = linalg.lstsq(bend[chosen], gradient[free])[0]
+            step[free] = np.linalg.lstsq(bend[chosen], gradient[free])[0]
             if step @ gradient < 0:  # Not an ascent: the step of EM.
                 step = np.where(free, variances**2 * gradient * 2 / self.levels, 0)
             scale = 1.0
             while True:
                 new = np.maximum(variances + scale * step, 0.05 * variances)
-                new = np.where(variances + step < floor, np.maximum(floor, new), new)
                 new = np.maximum(new, floor)
                 after = self.at(new)
                 gain = after.log_likelihood - state.log_likelihood
