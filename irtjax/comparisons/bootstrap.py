@@ -14,8 +14,8 @@ linear estimates is the sandwich of `comparisons.errors`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,8 @@ from scipy.sparse import coo_array, csr_array
 from irtjax.comparisons.errors import inverse_information
 from irtjax.comparisons.families import LINKS, PairFamily
 from irtjax.comparisons.newton import PairCounts, PairFit, flat, maximise
+from irtjax.comparisons.problem import PairProblem
+from irtjax.comparisons.rows import PairRows
 
 #: Steps of all replicates together, and the square of one, in standard errors for each
 #: parameter, that is small beside the error of 1,000 replicates (2 %).
@@ -33,44 +35,27 @@ MOST_STEPS, TOLERANCE = 10, 1e-4
 TOGETHER = 2**21
 
 
-class SingleOutcomes(NamedTuple):
-    """Comparisons with one outcome each.
-
-    Attributes:
-        row: `[outcomes]` places among the comparisons added up by pair and features.
-        outcome: `[outcomes]` 0 a win, 1 a loss, 2 a tie.
-        amount: `[outcomes]` how many they are.
-        cluster: `[outcomes]` code of the cluster; None where each comparison is alone.
-    """
-
-    row: np.ndarray
-    outcome: np.ndarray
-    amount: np.ndarray
-    cluster: np.ndarray | None
-
-
 def bootstrap_covariance(
-    family: PairFamily,
+    problem: PairProblem,
     fit: PairFit,
-    rows: PairCounts,
-    cells: SingleOutcomes,
-    *,
     precision: np.ndarray,
+    clusters: Sequence[np.ndarray] = (),
+    *,
     replicates: int,
     seed: int = 0,
 ) -> np.ndarray:
     """Covariance of all parameters over replicates.
 
     Args:
-        family: The model.
-        fit: Estimates of the data.
-        rows: Comparisons added up by pair and features.
-        cells: The comparisons.
+        problem: The comparisons.
+        fit: Their estimates.
         precision: `[parameters]` of the priors.
+        clusters: None, where each comparison is alone, or one code `[rows]`.
         replicates: Their number.
         seed: Of the weights.
     """
-    sums, shape, number = _units(family, cells, len(rows.first))
+    family, rows = problem.family, problem.rows
+    sums, shape, number = _units(problem, clusters)
     if number < 2:
         raise ValueError("errors by cluster require two clusters or more")
     generator = np.random.default_rng(seed)
@@ -87,19 +72,23 @@ def bootstrap_covariance(
         outcomes *= np.float32(sums.sum() if shape is None else shape.sum()) / (
             outcomes.sum(axis=0)
         )
-        outcomes = outcomes.reshape(len(rows.first), -1, size)
+        outcomes = outcomes.reshape(len(rows.pair), -1, size)
         blocks.append(_replicates(family, fit, rows, outcomes, inverse, precision))
     values = np.concatenate(blocks, axis=1)[:, :replicates]
     return np.cov(values) * (number + 1) / (number - 1)
 
 
-def _units(family: PairFamily, cells: SingleOutcomes, rows: int):
+def _units(problem: PairProblem, clusters: Sequence[np.ndarray]):
     """Counts of outcomes by unit, shapes of the units' weights, and their number.
 
     The first is `[rows x outcomes, units]`. n comparisons alike, each alone, have a sum
     of weights with the gamma distribution of shape n.
     """
-    row, outcome, amount, unit = cells
+    family, rows = problem.family, problem.rows
+    at, outcome = np.nonzero(problem.outcomes)
+    row, amount = rows.place[at], problem.outcomes[at, outcome]
+    outcome = np.where(rows.turned[at] & (outcome < 2), 1 - outcome, outcome)
+    unit = clusters[0][at] if clusters else None
     shape, width = None, 3 if family.num_shapes else 2
     if unit is None:
         _, unit = np.unique(3 * row + outcome, return_inverse=True)
@@ -116,19 +105,20 @@ def _units(family: PairFamily, cells: SingleOutcomes, rows: int):
     units = np.concatenate([unit[x] for x, _, _ in targets])
     weights = np.concatenate([amount[x] * part for x, _, part in targets])
     sums = csr_array(
-        coo_array((weights, (places, units)), (rows * width, size)), dtype=np.float32
+        coo_array((weights, (places, units)), (len(rows.pair) * width, size)),
+        dtype=np.float32,
     )
     return sums, shape, size if shape is None else float(shape.sum())
 
 
-def _replicates(family, fit: PairFit, rows: PairCounts, outcomes, inverse, precision):
+def _replicates(family, fit: PairFit, rows: PairRows, outcomes, inverse, precision):
     """Estimates `[parameters, replicates]` from `[rows, outcomes, replicates]`."""
     start, num = np.asarray(flat(fit.parameters)), len(fit.parameters.ability)
     count, _, replicates = outcomes.shape
-    sides = np.concatenate([rows.first, rows.second])
+    pairs = [side[rows.pair].astype(np.int32) for side in (rows.first, rows.second)]
     signs = np.repeat(np.array([1, -1], np.float32), count)
     index = np.tile(np.arange(count), 2)
-    design = csr_array(coo_array((signs, (index, sides)), (count, num)))
+    design = csr_array(coo_array((signs, (index, np.concatenate(pairs))), (count, num)))
     features = np.asarray(rows.features, np.float32)
     end = num + features.shape[1]
     # One column for all, before the first step.
@@ -152,9 +142,9 @@ def _replicates(family, fit: PairFit, rows: PairCounts, outcomes, inverse, preci
     slow = np.flatnonzero(~converged)
     wide = np.zeros((count, 3, len(slow)))
     wide[:, : outcomes.shape[1]] = outcomes[:, :, slow]
-    exact = _exactly(
-        family, PairCounts(*map(jnp.asarray, rows)), fit.parameters, wide, precision
-    )
+    sides = (*pairs, wide[:, :, 0], rows.features)
+    counts = PairCounts(*map(jnp.asarray, sides))
+    exact = _exactly(family, counts, fit.parameters, wide, precision)
     values[:, slow] = np.asarray(exact).T
     return values
 

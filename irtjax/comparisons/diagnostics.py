@@ -34,13 +34,13 @@ from scipy.special import chdtrc, ndtr
 
 from irtjax.comparisons.checks import seconds
 from irtjax.comparisons.errors import number_of
+from irtjax.comparisons.families import expectations
 from irtjax.comparisons.fit import FEW_CLUSTERS, fit_comparisons
 from irtjax.comparisons.mixed import (
     MixedFit,
     cluster_scores,
     counts_of,
     effect_precision,
-    expectations,
     outcome_slopes,
 )
 from irtjax.comparisons.mixed_tables import MixedRows
@@ -342,7 +342,7 @@ def _table(table: ComparisonTable, pairs: _Pairs) -> Any:
         "z": pairs.z,
         "q_value": pairs.q_value,
     }
-    return pa.table({name: values[order] for name, values in columns.items()})
+    return pa.table(columns).take(order)
 
 
 def _cycles(pairs: _Pairs, count: int) -> tuple[float, float, int, float]:
@@ -412,5 +412,4 @@ def _stability(table: ComparisonTable, part: np.ndarray, cluster, options) -> An
     order = np.argsort(p_value, kind="stable")
     columns = {f"ability_{k + 1}": value[k] for k in range(count)}
     columns |= {"p_value": p_value, "q_value": benjamini_hochberg(p_value)}
-    arrays = {name: x[order] for name, x in columns.items()}
-    return pa.table({"subject": names[order].tolist(), **arrays})
+    return pa.table({"subject": names.tolist(), **columns}).take(order)

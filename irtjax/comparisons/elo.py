@@ -52,11 +52,10 @@ class EloRatings(HasTable):
         """The ratings, the highest first: model, rating, mean, sd."""
         import pyarrow as pa
 
-        order = np.argsort(-self.rating, kind="stable")
-        columns: dict[str, Any] = {"model": [str(self.names[k]) for k in order]}
+        columns: dict[str, Any] = {"model": list(map(str, self.names))}
         for name in ("rating", "mean", "sd"):
-            columns[name] = pa.array(getattr(self, name)[order], from_pandas=True)
-        return pa.table(columns)
+            columns[name] = pa.array(getattr(self, name), from_pandas=True)
+        return pa.table(columns).take(np.argsort(-self.rating, kind="stable"))
 
 
 @partial(jax.jit, static_argnames="passes")

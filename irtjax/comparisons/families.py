@@ -146,6 +146,22 @@ def outcome_scores(model: Any, family: PairFamily, local: Any) -> np.ndarray:
     return scores
 
 
+@partial(jax.jit, static_argnums=0)
+def expectations(model: Any, local: Array):
+    """Chances `[rows, outcomes]`, shares of points, and slopes `[rows, coordinates]`.
+
+    The slopes are those of the shares, in which a tie is half a win.
+    """
+
+    def share(z):
+        chance = model.real * jnp.exp(model.log_chances_at(z))
+        return chance[0] + chance[2:].sum() / 2, chance
+
+    every = jax.vmap(jax.value_and_grad(share, has_aux=True))
+    (value, chance), slope = every(local)
+    return chance, value, slope
+
+
 def expected_information(model: Any, local: Any, counts: np.ndarray) -> np.ndarray:
     """Fisher information `[rows, coordinates, coordinates]` of as many comparisons."""
     logs, slope = map(np.asarray, _row_slopes(model, local))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +14,7 @@ from irtjax._types import Status
 from irtjax.calibration.abilities import Abilities
 from irtjax.comparisons import checks
 from irtjax.comparisons.arena import Arena
-from irtjax.comparisons.bootstrap import SingleOutcomes, bootstrap_covariance
+from irtjax.comparisons.bootstrap import bootstrap_covariance
 from irtjax.comparisons.errors import (
     VerdictScores,
     by_clusters,
@@ -23,9 +22,9 @@ from irtjax.comparisons.errors import (
     number_of,
     sandwich,
 )
-from irtjax.comparisons.families import PairFamily
+from irtjax.comparisons.families import PairFamily, expectations
 from irtjax.comparisons.mixed_tables import Values, mixed_values
-from irtjax.comparisons.newton import PairCounts, PairFit, PairParameters
+from irtjax.comparisons.newton import PairFit, PairParameters
 from irtjax.comparisons.plackett_luce import fit_rankings, rankings_of
 from irtjax.comparisons.presets import pair_weights
 from irtjax.comparisons.problem import (
@@ -241,7 +240,14 @@ def _plain(task: _Task, precision: float, warnings: list[str]) -> tuple[Values, 
         precision = 1 / PRIOR**2
         fit, without = _estimates(task, precision)
     if task.settings.bootstrap:
-        covariance = _bootstrap(task, fit, precision)
+        covariance = bootstrap_covariance(
+            problem,
+            fit,
+            problem.prior(precision),
+            task.codes,
+            replicates=task.settings.bootstrap,
+            seed=seed_of(task.settings.key),
+        )
     else:
         covariance = _covariance(task, fit)
     style = None
@@ -306,33 +312,6 @@ def _covariance(task: _Task, fit: PairFit) -> np.ndarray:
     return sandwich(problem.family, fit, pairs, problem.outcomes, task.codes, weight)
 
 
-def _bootstrap(task: _Task, fit: PairFit, precision: float) -> np.ndarray:
-    """Covariance of all parameters over replicates."""
-    problem, layout = task.problem, task.problem.rows
-    rows, outcome = np.nonzero(problem.outcomes)
-    turned = layout.turned[rows] & (outcome < 2)
-    pairs: Any = (
-        layout.first[layout.pair].astype(np.int32),
-        layout.second[layout.pair].astype(np.int32),
-        layout.outcomes(problem.outcomes),
-        layout.features,
-    )
-    return bootstrap_covariance(
-        problem.family,
-        fit,
-        PairCounts(*pairs),
-        SingleOutcomes(
-            layout.place[rows],
-            np.where(turned, 1 - outcome, outcome),
-            problem.outcomes[rows, outcome],
-            task.codes[0][rows] if task.codes else None,
-        ),
-        precision=problem.prior(precision),
-        replicates=task.settings.bootstrap,
-        seed=seed_of(task.settings.key),
-    )
-
-
 def _pairs(table: ComparisonTable, against: np.ndarray) -> Any:
     """What came of each pair, with the expected share of the first."""
     import pyarrow as pa
@@ -355,12 +334,12 @@ def _shares(family: PairFamily, values: Values):
     gaps = ability[:, None] - ability[None, :]
     tie = values.tie.reshape(-1, count)
     shape = np.moveaxis(tie[:, :, None] + tie[:, None, :], 0, 2) / 2
-    against, slope, by_shape = _shares_of(family, gaps, shape)
+    against, *slopes = _shares_of(family, gaps, shape)
     outside = (1 - np.eye(count)) / (count - 1)
-    slope = slope * outside
+    slope = slopes[0] * outside
     gradient = [np.diag(slope.sum(axis=1)) - slope]
-    if family.num_shapes:
-        half = by_shape[..., 0] * outside / 2
+    for by_shape in slopes[1:]:
+        half = by_shape * outside / 2
         gradient.append(np.diag(half.sum(axis=1)) + half)
     along = np.concatenate(gradient, axis=1)
     variance = np.sum((along @ values.covariance) * along, axis=1)
@@ -372,14 +351,7 @@ def _shares_of(family: PairFamily, gaps: np.ndarray, shapes: np.ndarray):
     """Expected shares at all differences, with derivatives in these and the shapes."""
     if family.link == "bradley_terry" and not family.num_shapes:
         share = expit(gaps)
-        return share, share * (1 - share), np.zeros((*gaps.shape, 0))
-    return map(np.asarray, _shares_jit(family, gaps, shapes))
-
-
-@partial(jax.jit, static_argnums=0)
-def _shares_jit(family: PairFamily, gaps, shapes):
-    """The same, of any family."""
-    by_shape = jax.grad(family.expected_share, 1)
-    every = lambda f: jax.vmap(jax.vmap(f))(gaps, shapes)
-    slope = jax.grad(family.expected_share)
-    return every(family.expected_share), every(slope), every(by_shape)
+        return share, share * (1 - share)
+    local = np.concatenate([gaps[:, :, None], shapes], axis=2)
+    _, share, slope = expectations(family, local.reshape(-1, local.shape[2]))
+    return [np.asarray(x).reshape(gaps.shape) for x in (share, *slope.T)]

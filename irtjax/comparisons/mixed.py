@@ -24,7 +24,6 @@ have a sum of 0: abilities are means over categories, and the mean log alpha is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -217,19 +216,6 @@ def mixed_problem(
         designs[3] = pick(*[(x, 0.5) for pair in pairs for x in pair])
         designs[4], designs[5] = (pick((count + len(fixed) - k, 1)) for k in (2, 1))
     return MixedProblem(family, outcomes, designs, blocks, count, fixed, bad)
-
-
-@partial(jax.jit, static_argnums=0)
-def expectations(kind: Kind, places):
-    """Chances `[rows, 4]`, shares of points, and their slopes `[rows, coordinates]`."""
-
-    def share(z):
-        chance = kind.real * jnp.exp(kind.log_chances_at(z))
-        return chance[0] + chance[2:].sum() / 2, chance
-
-    every = jax.vmap(jax.value_and_grad(share, has_aux=True))
-    (value, chance), slope = every(places)
-    return chance, value, slope
 
 
 def counts_of(problem: MixedProblem) -> np.ndarray:

@@ -258,21 +258,19 @@ def _categories(fit: MixedFit, whole, by_category, table, codes, size) -> Any:
     count, num = ability.shape
     row = np.concatenate([table.first, table.second]) * num
     votes = np.bincount(row + np.tile(category.code, 2), np.tile(size, 2), count * num)
+    # Category by category, best first in each.
+    order = np.argsort(-ability, axis=0, kind="stable").T
+    places = (order * num + np.arange(num)[:, None]).reshape(-1)
     columns = {
-        "ability": ability,
-        "ability_se": _error(fit, rows),
-        "difference": apart @ fit.vector,
-        "difference_se": _error(fit, apart),
-        "comparisons": votes.reshape(count, num),
+        "category": np.tile(category.names, count).tolist(),
+        "subject": np.repeat(table.subjects, num).tolist(),
+        "ability": ability.reshape(-1),
+        "ability_se": _error(fit, rows).reshape(-1),
+        "difference": (apart @ fit.vector).reshape(-1),
+        "difference_se": _error(fit, apart).reshape(-1),
+        "comparisons": votes,
     }
-    order = np.argsort(-ability, axis=0, kind="stable")
-    names = {
-        "category": np.repeat(category.names, count),
-        "subject": table.subjects[order.T.reshape(-1)],
-    }
-    sort = lambda x: np.take_along_axis(x, order, 0).T.reshape(-1)
-    arrays = {name: sort(values) for name, values in columns.items()}
-    return pa.table({**{k: x.tolist() for k, x in names.items()}, **arrays})
+    return pa.table(columns).take(places)
 
 
 def _judges(fit: MixedFit, rows: np.ndarray, codes: Label, size: np.ndarray) -> Any:
@@ -281,14 +279,13 @@ def _judges(fit: MixedFit, rows: np.ndarray, codes: Label, size: np.ndarray) -> 
 
     apart = rows - rows.mean(axis=0)
     alpha = np.exp(apart @ fit.vector)
-    order = np.argsort(-alpha, kind="stable")
     columns = {
+        "judge": codes.names.tolist(),
         "reliability": alpha,
         "reliability_se": alpha * _error(fit, apart),
         "comparisons": np.bincount(codes.code, size, len(alpha)),
     }
-    arrays = {name: values[order] for name, values in columns.items()}
-    return pa.table({"judge": codes.names[order].tolist(), **arrays})
+    return pa.table(columns).take(np.argsort(-alpha, kind="stable"))
 
 
 def _tie_rates(family: PairFamily, fit: MixedFit, rows: np.ndarray, names) -> Any:
@@ -300,12 +297,11 @@ def _tie_rates(family: PairFamily, fit: MixedFit, rows: np.ndarray, names) -> An
     chance = np.asarray(jax.vmap(rate)(shape))
     slope = np.asarray(jax.vmap(jax.grad(rate))(shape))
     error = _error(fit, rows)
-    order = np.argsort(-chance, kind="stable")
     columns = {
+        "subject": np.asarray(names).tolist(),
         "tie_rate": chance,
         "tie_rate_se": np.abs(slope) * error,
         "log_parameter": shape,
         "log_parameter_se": error,
     }
-    arrays = {name: values[order] for name, values in columns.items()}
-    return pa.table({"subject": np.asarray(names)[order].tolist(), **arrays})
+    return pa.table(columns).take(np.argsort(-chance, kind="stable"))

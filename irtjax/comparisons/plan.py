@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from irtjax.calibration.abilities import Abilities
-from irtjax.comparisons.families import LINKS, PairFamily
+from irtjax.comparisons.families import LINKS, PairFamily, expected_information
 from irtjax.comparisons.fit import Arena
 from irtjax.data.frames import HasTable
 from irtjax.data.matching import find_names
@@ -65,23 +63,12 @@ def information_of_one(arena: Arena) -> np.ndarray:
     # Rankings of two are Bradley and Terry's.
     link = options["model"] if options["model"] in LINKS else "bradley_terry"
     family = PairFamily(link, options["ties"])
+    gaps = (ability[:, None] - ability[None, :]).reshape(-1, 1)
+    effect = arena.effects.get("tie", (0.0, 0.0))[0]
+    local = np.pad(gaps, [(0, 0), (0, family.num_shapes)], constant_values=effect)
     with jax.enable_x64(True):
-        effect = arena.effects.get("tie", (0.0, 0.0))[0]
-        shape = jnp.full(family.num_shapes, effect)
-        gaps = jnp.asarray(ability[:, None] - ability[None, :])
-        return np.array(_information(family, gaps, shape))
-
-
-@partial(jax.jit, static_argnums=0)
-def _information(family: PairFamily, gaps, shape):
-    """Fisher information of one comparison at each difference."""
-    outcomes = 3 if family.num_shapes else 2
-
-    def one(gap):
-        logs = lambda d: family.log_chances(d, shape)[:outcomes]
-        return jnp.sum(jnp.exp(logs(gap)) * jax.jacfwd(logs)(gap) ** 2)
-
-    return jax.vmap(jax.vmap(one))(gaps)
+        information = expected_information(family, local, np.ones((len(gaps), 1)))
+    return information[:, 0, 0].reshape(len(ability), -1)
 
 
 def plan_battles(

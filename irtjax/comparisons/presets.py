@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from irtjax.data.comparison_table import ComparisonTable
+from irtjax.data.comparison_table import ComparisonTable, pairs_of
 
 
 class Preset(NamedTuple):
@@ -69,9 +69,8 @@ def pair_weights(
     [0.75, 1.5]
     """
     low, high = (f(table.first, table.second) for f in (np.minimum, np.maximum))
-    key = low.astype(np.int64) * table.num_subjects + high
-    _, place = np.unique(key, return_inverse=True)
+    _, place = pairs_of(low, high, table.num_subjects)
     games = outcomes.sum(axis=1)
-    of_pair = np.bincount(place.reshape(-1), games)[place.reshape(-1)]
+    of_pair = np.bincount(place, games)[place]
     weight = 1 / np.maximum(of_pair, preset.fewest)
     return weight * games.sum() / np.sum(weight * games)
