@@ -12,7 +12,7 @@ from jax import lax
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from irtjax.data.blocks import Block, DenseBlock
+from irtjax.data.blocks import DenseBlock
 from irtjax.data.sparse_table import FEW_OBSERVED
 from irtjax.data.stored_cells import DenseCells
 from irtjax.numerics.kernels import (
@@ -33,6 +33,11 @@ class AbstractResponses(eqx.Module):
     Estimators are written with these sums and maps. They have no part that depends on
     the layout: all cells (`Responses`), or the observed ones alone
     (`irtjax.data.sparse_responses.SparseResponses`).
+
+    A layout of your own states its numbers of subjects and items, and makes any block
+    of subjects (`matrix_blocks`). Sums over subjects and maps over them are folds over
+    such blocks, and the others are made of these two. A layout that has something
+    quicker replaces them.
 
     Attributes:
         subject_weight: `[subjects]`, or None for weight 1 each.
@@ -91,31 +96,44 @@ class AbstractResponses(eqx.Module):
     def num_items(self) -> int:
         """Number of items."""
 
-    @property
     @abstractmethod
-    def is_complete(self) -> bool:
-        """Whether every cell is one observed response."""
+    def matrix_blocks(
+        self, size: int, dtype: Any = None
+    ) -> Callable[[Array], tuple[Array, Array | None]]:
+        """From a first subject: values and exposure of `size` subjects, every item.
 
-    @property
-    @abstractmethod
-    def has_blocks(self) -> bool:
-        """Whether a pass takes blocks of subjects with every item.
-
-        Else it takes the observed cells, by subject and then by item, and its programs
-        are those of one layout: padding does not share them.
+        Values, 0 where missing, have this dtype, or the one that is stored. Exposure,
+        trials or a mask, is None if the responses are complete (`is_complete`).
         """
 
     @property
-    @abstractmethod
-    def is_sparse(self) -> bool:
-        """Whether passes over the observed cells alone are the quicker ones."""
+    def is_complete(self) -> bool:
+        """Whether every cell is one observed response."""
+        return False
 
     @property
-    @abstractmethod
+    def has_blocks(self) -> bool:
+        """Whether a pass takes blocks of subjects with every item.
+
+        Else it takes the observed cells, by subject and then by item.
+        """
+        return True
+
+    @property
+    def takes_padding(self) -> bool:
+        """Whether sizes are rounded up, so that data of near sizes share programs."""
+        return False
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether passes over the observed cells alone are the quicker ones."""
+        return False
+
+    @property
     def single(self) -> bool:
         """Whether every observed cell is one trial."""
+        return True
 
-    @abstractmethod
     def answered(
         self, weight: np.ndarray | None = None, *, trials: bool = True
     ) -> np.ndarray:
@@ -123,54 +141,36 @@ class AbstractResponses(eqx.Module):
 
         On the host. Each of several trials counts, or all as one.
         """
+        each = np.ones(self.num_items) if weight is None else weight
+        counted = lambda _, exposure: (exposure if trials else exposure > 0,)
+        table = jnp.asarray(each, float)[:, None]
+        return np.asarray(self.table_products((table,), counted)[:, 0], np.float64)
 
     @property
-    @abstractmethod
     def num_cells(self) -> int:
         """Cells of the layout that hold one response or none: what a pass visits."""
+        return self.num_subjects * self.num_items
 
     @property
-    @abstractmethod
     def share_observed(self) -> float:
         """Share of the cells that are observed, on the host."""
+        size = self.num_subjects * self.num_items
+        return float(self.answered(trials=False).sum()) / size
 
-    @abstractmethod
     def exposures(self, dtype: Any) -> tuple[Array, Array]:
         """Responses (or trials) of each item and of each subject."""
+        ones = jnp.ones((self.num_items, 1), dtype)
 
-    @abstractmethod
-    def row_products(
-        self, on_values: Float[Array, "items m"], on_exposure: Array
-    ) -> Float[Array, "subjects m"]:
-        """Computes values @ on_values + exposure @ on_exposure."""
+        def count(block: DenseBlock, is_new: Array) -> Array:
+            exposure = 1 if block.exposure is None else block.exposure.astype(dtype)
+            return jnp.sum(is_new[:, None] * exposure * ones.T, axis=0)
 
-    @abstractmethod
-    def table_products(
-        self,
-        tables: Sequence[Float[Array, "items m"]],
-        weights: Callable[[Array, Array], Sequence[Array]],
-    ) -> Float[Array, "subjects m"]:
-        """Sum over tables of cells times table; `weights` makes the cells of each.
+        of_items = self.sum_subjects(count, jnp.zeros(self.num_items, dtype), dtype)
+        return of_items, self.row_products(jnp.zeros_like(ones), ones)[:, 0]
 
-        It takes values and exposure.
-        """
-
-    @abstractmethod
-    def column_products(
-        self,
-        vectors: Float[Array, "subjects m"],
-        statistics: Callable[[Array], tuple[Array, ...]] | None = None,
-    ) -> tuple[tuple[Array, ...], Array, Array]:
-        """Weighted sums S_k' U for each statistic, Y' U of values, M' U of exposure.
-
-        Statistics are functions of values (`AbstractResponseFamily.statistics`); there
-        are no sums of them without this argument.
-        """
-
-    @abstractmethod
     def map_subjects(
         self,
-        function: Callable[[Block], Any],
+        function: Callable[[Any], Any],
         init: Any,
         dtype: Any,
         *,
@@ -188,8 +188,111 @@ class AbstractResponses(eqx.Module):
             into: Arrays of other blocks, and
             between: the first block to put into them and the one after the last.
         """
+        del numbers
 
-    @abstractmethod
+        def body(carry: Any, block: DenseBlock, is_new: Array) -> Any:
+            del is_new
+            put = lambda array, part: put_block(array, part, block.start)
+            return jax.tree.map(put, carry, function(block))
+
+        return self._fold(body, init if into is None else into, dtype, between)
+
+    def sum_subjects(
+        self,
+        function: Callable[[Any, Array], Any],
+        init: Any,
+        dtype: Any,
+        *,
+        between: Int[Array, "2"] | None = None,
+    ) -> Any:
+        """Sums over subjects, added to `init`.
+
+        Args:
+            function: From a block, and numbers `[rows]` that are 1, or 0 for a subject
+                that another block has, too, to the sums over its rows.
+            init: Sums so far, of the structure that the function returns.
+            dtype: Floating type of the function's arrays at the cells.
+            between: The first block to add and the one after the last.
+        """
+
+        def body(carry: Any, block: DenseBlock, is_new: Array) -> Any:
+            return jax.tree.map(jnp.add, carry, function(block, is_new.astype(dtype)))
+
+        return self._fold(body, init, dtype, between)
+
+    def _fold(self, body: Any, init: Any, dtype: Any, between: Array | None) -> Any:
+        """Folds `body(carry, block, is_new)` over blocks of subjects."""
+        size = self.stretches(dtype)[1]
+        blocks = self.matrix_blocks(size)
+        step = lambda carry, start, is_new: body(
+            carry, DenseBlock(start, *blocks(start)), is_new
+        )
+        return scan_subject_blocks(step, init, self.num_subjects, size, between)
+
+    def row_products(
+        self, on_values: Float[Array, "items m"], on_exposure: Array
+    ) -> Float[Array, "subjects m"]:
+        """Computes values @ on_values + exposure @ on_exposure."""
+        dtype = on_values.dtype
+
+        def product(block: DenseBlock) -> Array:
+            product = block.values.astype(dtype) @ on_values
+            if block.exposure is None:
+                return product + jnp.sum(on_exposure, axis=0)
+            return product + block.exposure.astype(dtype) @ on_exposure
+
+        empty = jnp.zeros((self.num_subjects, on_values.shape[1]), dtype)
+        return self.map_subjects(product, empty, dtype)
+
+    def table_products(
+        self,
+        tables: Sequence[Float[Array, "items m"]],
+        weights: Callable[[Array, Array], Sequence[Array]],
+    ) -> Float[Array, "subjects m"]:
+        """Sum over tables of cells times table; `weights` makes the cells of each.
+
+        It takes values and exposure.
+        """
+        dtype = tables[0].dtype
+
+        def products(block: DenseBlock) -> Array:
+            exposure = block.exposure
+            exposure = jnp.ones_like(block.values) if exposure is None else exposure
+            pairs = zip(weights(block.values, exposure), tables, strict=True)
+            parts = [cells.astype(dtype) @ table for cells, table in pairs]
+            return jnp.sum(jnp.stack(parts), axis=0)
+
+        empty = jnp.zeros((self.num_subjects, tables[0].shape[1]), dtype)
+        return self.map_subjects(products, empty, dtype)
+
+    def column_products(
+        self,
+        vectors: Float[Array, "subjects m"],
+        statistics: Callable[[Array], tuple[Array, ...]] | None = None,
+    ) -> tuple[tuple[Array, ...], Array, Array]:
+        """Weighted sums S_k' U for each statistic, Y' U of values, M' U of exposure.
+
+        Statistics are functions of values (`AbstractResponseFamily.statistics`); there
+        are no sums of them without this argument.
+        """
+        vectors = weigh_rows(vectors, self.subject_weight)
+        dtype, of_values = vectors.dtype, statistics or (lambda values: ())
+
+        def products(block: DenseBlock, is_new: Array) -> tuple[Array, ...]:
+            left = block.rows(vectors) * is_new[:, None]
+            parts = [*of_values(block.values), block.values]
+            parts += [] if block.exposure is None else [block.exposure]
+            return tuple((left.T @ part.astype(dtype)).T for part in parts)
+
+        count = len(of_values(vectors[:1, :1]))
+        empty = jnp.zeros((self.num_items, vectors.shape[1]), dtype)
+        init = (empty,) * (count + 1 + (not self.is_complete))
+        sums = self.sum_subjects(products, init, dtype)
+        if self.is_complete:
+            sums = (*sums, jnp.broadcast_to(jnp.sum(vectors, axis=0), empty.shape))
+        *of_statistics, values, exposures = sums
+        return tuple(of_statistics), values, exposures
+
     def map_rows(
         self,
         prepare: Callable[[Array | None], Callable[[DenseBlock], Any]],
@@ -205,11 +308,12 @@ class AbstractResponses(eqx.Module):
         `prepare` makes the function of such a block, from the places of its items; None
         for all items. A block of observed cells is one subject.
         """
+        options = {"numbers": numbers, "into": into, "between": between}
+        return self.map_subjects(prepare(None), init, dtype, **options)
 
-    @abstractmethod
     def map_items(
         self,
-        function: Callable[[Block], Any],
+        function: Callable[[Any], Any],
         init: Any,
         dtype: Any,
         *,
@@ -217,25 +321,28 @@ class AbstractResponses(eqx.Module):
         into: Any = None,
         between: Int[Array, "2"] | None = None,
     ) -> Any:
-        """As `map_subjects`, of blocks whose rows are items and columns subjects."""
+        """As `map_subjects`, of blocks whose rows are items and columns subjects.
 
-    @abstractmethod
+        Raises:
+            TypeError: The layout has no blocks of items.
+        """
+        raise TypeError(
+            f"{type(self).__name__} has no blocks of items: write its map_items"
+        )
+
     def stretches(self, dtype: Any, numbers: int = 1) -> tuple[int, int]:
         """Rows and rows of a block of `map_subjects`: see `blocks_in_stretches`."""
+        del numbers
+        itemsize = jnp.dtype(dtype).itemsize
+        shape = self.num_subjects, self.num_items
+        return self.num_subjects, block_size_for(*shape, itemsize)
 
-    @abstractmethod
     def item_stretches(self, dtype: Any, numbers: int = 1) -> tuple[int, int]:
         """The same of `map_items`."""
-
-    @abstractmethod
-    def matrix_blocks(
-        self, size: int, dtype: Any
-    ) -> Callable[[Array], tuple[Array, Array | None]]:
-        """From a first subject: values and exposure of `size` subjects, every item."""
-
-    @abstractmethod
-    def among(self, places: np.ndarray, num_items: int) -> "AbstractResponses":
-        """With a column for each of `num_items`, these items at their `places`."""
+        del numbers
+        itemsize = jnp.dtype(dtype).itemsize
+        shape = self.num_items, self.num_subjects
+        return self.num_items, block_size_for(*shape, itemsize)
 
 
 class Responses(AbstractResponses):
@@ -294,8 +401,8 @@ class Responses(AbstractResponses):
         return self.observed if self.trials is None else self.trials
 
     @property
-    def has_blocks(self) -> bool:
-        """True: a block is a part of the matrix."""
+    def takes_padding(self) -> bool:
+        """True: repeated rows and columns of weight 0 change no sum."""
         return True
 
     @property
@@ -321,128 +428,9 @@ class Responses(AbstractResponses):
         )
 
     @property
-    def num_cells(self) -> int:
-        """Cells of the matrix."""
-        return self.values.size
-
-    @property
     def share_observed(self) -> float:
         """Share of the cells that are observed, on the host."""
         return 1.0 if self.exposure is None else float(jnp.mean(self.exposure != 0))
-
-    def exposures(self, dtype: Any) -> tuple[Array, Array]:
-        """Responses (or trials) of each item and of each subject."""
-        exposure = self.exposure
-        if exposure is None:
-            exposure = jnp.ones(self.values.shape, self.values.dtype)
-        sums = jnp.sum(exposure, axis=0), jnp.sum(exposure, axis=1)
-        return sums[0].astype(dtype), sums[1].astype(dtype)
-
-    def row_products(
-        self, on_values: Float[Array, "items m"], on_exposure: Array
-    ) -> Float[Array, "subjects m"]:
-        """Computes values @ on_values + exposure @ on_exposure, block by block."""
-        dtype = on_values.dtype
-
-        def product(block: DenseBlock) -> Array:
-            product = block.values.astype(dtype) @ on_values
-            if block.exposure is None:
-                return product + jnp.sum(on_exposure, axis=0)
-            return product + block.exposure.astype(dtype) @ on_exposure
-
-        empty = jnp.zeros((self.num_subjects, on_values.shape[1]), dtype)
-        return self.map_subjects(product, empty, dtype)
-
-    def table_products(
-        self,
-        tables: Sequence[Float[Array, "items m"]],
-        weights: Callable[[Array, Array], Sequence[Array]],
-    ) -> Float[Array, "subjects m"]:
-        """Sum over tables of cells times table; `weights` makes the cells of each."""
-        dtype = tables[0].dtype
-
-        def products(block: DenseBlock) -> Array:
-            exposure = block.exposure
-            exposure = jnp.ones_like(block.values) if exposure is None else exposure
-            pairs = zip(weights(block.values, exposure), tables, strict=True)
-            parts = [cells.astype(dtype) @ table for cells, table in pairs]
-            return jnp.sum(jnp.stack(parts), axis=0)
-
-        empty = jnp.zeros((self.num_subjects, tables[0].shape[1]), dtype)
-        return self.map_subjects(products, empty, dtype)
-
-    def column_products(
-        self,
-        vectors: Float[Array, "subjects m"],
-        statistics: Callable[[Array], tuple[Array, ...]] | None = None,
-    ) -> tuple[tuple[Array, ...], Array, Array]:
-        """Weighted sums S_k' U for each statistic, Y' U of values, M' U of exposure."""
-        vectors = weigh_rows(vectors, self.subject_weight)
-        dtype, of_values = vectors.dtype, statistics or (lambda values: ())
-        size = self._block_size(dtype)
-        count = len(of_values(self.values[:1, :1]))
-
-        def body(carry, start, is_new):
-            values = take_block(self.values, start, size)
-            exposure = take_block(self.exposure, start, size)
-            left = take_block(vectors, start, size)
-            left = left * is_new.astype(dtype)[:, None]
-            parts = [*of_values(values), values]
-            parts += [] if exposure is None else [exposure]
-            return tuple(
-                old + (left.T @ part.astype(dtype)).T
-                for old, part in zip(carry, parts, strict=True)
-            )
-
-        empty = jnp.zeros((self.num_items, vectors.shape[1]), dtype)
-        init = (empty,) * (count + 1 + (self.exposure is not None))
-        sums = scan_subject_blocks(body, init, self.num_subjects, size)
-        if self.exposure is None:
-            sums = (*sums, jnp.broadcast_to(jnp.sum(vectors, axis=0), empty.shape))
-        *of_statistics, values, exposures = sums
-        return tuple(of_statistics), values, exposures
-
-    def map_subjects(
-        self,
-        function: Callable[[DenseBlock], Any],
-        init: Any,
-        dtype: Any,
-        *,
-        numbers: int = 1,
-        into: Any = None,
-        between: Int[Array, "2"] | None = None,
-    ) -> Any:
-        """Arrays by subject, with `function` of each block at the places of its rows.
-
-        See `AbstractResponses.map_subjects`.
-        """
-        del numbers
-        size = self._block_size(dtype)
-
-        def body(carry, start, is_new):
-            del is_new
-            values = take_block(self.values, start, size)
-            exposure = take_block(self.exposure, start, size)
-            rows = function(DenseBlock(start, values, exposure))
-            put = lambda array, part: put_block(array, part, start)
-            return jax.tree.map(put, carry, rows)
-
-        init = init if into is None else into
-        return scan_subject_blocks(body, init, self.num_subjects, size, between)
-
-    def map_rows(
-        self,
-        prepare: Callable[[Array | None], Callable[[DenseBlock], Any]],
-        init: Any,
-        dtype: Any,
-        *,
-        numbers: int = 1,
-        into: Any = None,
-        between: Int[Array, "2"] | None = None,
-    ) -> Any:
-        """As `map_subjects`, of blocks of subjects who have the same items."""
-        options = {"numbers": numbers, "into": into, "between": between}
-        return self.map_subjects(prepare(None), init, dtype, **options)
 
     def map_items(
         self,
@@ -474,24 +462,12 @@ class Responses(AbstractResponses):
         init = init if into is None else into
         return scan_subject_blocks(body, init, self.num_items, size, between)
 
-    def stretches(self, dtype: Any, numbers: int = 1) -> tuple[int, int]:
-        """Rows and rows of a block of `map_subjects`: see `blocks_in_stretches`."""
-        del numbers
-        return self.num_subjects, self._block_size(dtype)
-
-    def item_stretches(self, dtype: Any, numbers: int = 1) -> tuple[int, int]:
-        """The same of `map_items`."""
-        del numbers
-        itemsize = jnp.dtype(dtype).itemsize
-        shape = self.num_items, self.num_subjects
-        return self.num_items, block_size_for(*shape, itemsize)
-
     def matrix_blocks(
-        self, size: int, dtype: Any
+        self, size: int, dtype: Any = None
     ) -> Callable[[Array], tuple[Array, Array | None]]:
         """From a first subject: values and exposure of `size` subjects, every item."""
         return lambda start: (
-            take_block(self.values, start, size).astype(dtype),
+            take_block(self.values, start, size).astype(dtype or self.values.dtype),
             take_block(self.exposure, start, size),
         )
 
@@ -505,11 +481,6 @@ class Responses(AbstractResponses):
         observed = jnp.ones(self.values.shape, bool) if observed is None else observed
         trials = None if self.trials is None else put(self.trials)
         return Responses(put(self.values), put(observed), trials)
-
-    def _block_size(self, dtype: Any) -> int:
-        """Subjects of a block."""
-        itemsize = jnp.dtype(dtype).itemsize
-        return block_size_for(self.num_subjects, self.num_items, itemsize)
 
 
 def _filled(values: Any, observed: Any) -> Any:

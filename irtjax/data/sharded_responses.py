@@ -332,7 +332,7 @@ class ShardedResponses(AbstractResponses):
         return self.num_items, self.num_items
 
     def matrix_blocks(
-        self, size: int, dtype: Any
+        self, size: int, dtype: Any = None
     ) -> Callable[[Array], tuple[Array, Array | None]]:
         """From a first subject: values and exposure of `size` subjects, every item."""
         return self.cells.matrix_blocks(size, dtype)

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from irtjax.data.blocks import DenseBlock, ObservedBlock
 from irtjax.data.responses import AbstractResponses, Responses
@@ -192,31 +192,21 @@ class SparseResponses(AbstractResponses):
         return of_statistics, total(lambda value, _: value), exposures
 
     def map_subjects(
-        self,
-        function: Callable[[ObservedBlock], Any],
-        init: Any,
-        dtype: Any,
-        *,
-        numbers: int = 1,
-        into: Any = None,
-        between: Int[Array, "2"] | None = None,
+        self, function: Callable[[Any], Any], init: Any, dtype: Any, **options: Any
     ) -> Any:
         """Arrays by subject, with `function` of each block at the places of its rows.
 
         See `AbstractResponses.map_subjects`.
         """
         del dtype
-        return _map(self.subjects, function, init, numbers, into, between)
+        return _map(self.subjects, function, init, **options)
 
     def map_rows(
         self,
         prepare: Callable[[Array | None], Callable[[DenseBlock], Any]],
         init: Any,
         dtype: Any,
-        *,
-        numbers: int = 1,
-        into: Any = None,
-        between: Int[Array, "2"] | None = None,
+        **options: Any,
     ) -> Any:
         """As `map_subjects`, of blocks of one subject and the items it answered."""
 
@@ -224,22 +214,14 @@ class SparseResponses(AbstractResponses):
             alone = DenseBlock(row.row, row.values[None], row.exposure[None])
             return jax.tree.map(lambda x: x[0], prepare(row.column)(alone))
 
-        options = {"numbers": numbers, "into": into, "between": between}
         return self.map_subjects(jax.vmap(one), init, dtype, **options)
 
     def map_items(
-        self,
-        function: Callable[[ObservedBlock], Any],
-        init: Any,
-        dtype: Any,
-        *,
-        numbers: int = 1,
-        into: Any = None,
-        between: Int[Array, "2"] | None = None,
+        self, function: Callable[[Any], Any], init: Any, dtype: Any, **options: Any
     ) -> Any:
         """As `map_subjects`, of blocks whose rows are items and columns subjects."""
         del dtype
-        return _map(self.items, function, init, numbers, into, between)
+        return _map(self.items, function, init, **options)
 
     def stretches(self, dtype: Any, numbers: int = 1) -> tuple[int, int]:
         """Blocks of `map_subjects`, one at a time: see `blocks_in_stretches`."""
@@ -252,10 +234,11 @@ class SparseResponses(AbstractResponses):
         return num_blocks(self.items, numbers), 1
 
     def matrix_blocks(
-        self, size: int, dtype: Any
+        self, size: int, dtype: Any = None
     ) -> Callable[[Array], tuple[Array, Array]]:
         """From a first subject: values and exposure of `size` subjects, every item."""
-        return dense_blocks(self.subjects, *self.shape, size, dtype)
+        stored = self.subjects[0].value.dtype if self.subjects else jnp.int8
+        return dense_blocks(self.subjects, *self.shape, size, dtype or stored)
 
     def among(self, places: np.ndarray, num_items: int) -> SparseResponses:
         """With a column for each of `num_items`, these items at their `places`."""
@@ -264,19 +247,15 @@ class SparseResponses(AbstractResponses):
         shape = self.num_subjects, num_items
         return SparseResponses(subjects, (), shape, self.one_trial)
 
-    @property
-    def is_complete(self) -> bool:
-        """False: cells are missing."""
-        return False
-
 
 def _map(
     buckets: tuple[Bucket, ...],
     function: Callable[[ObservedBlock], Any],
     init: Any,
-    numbers: int,
-    into: Any,
-    between: Array | None,
+    *,
+    numbers: int = 1,
+    into: Any = None,
+    between: Array | None = None,
 ) -> Any:
     """`map_subjects` of the rows of buckets."""
     if into is not None and between is not None:

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from irtjax.data.responses import AbstractResponses, Responses
+from irtjax.data.responses import AbstractResponses
 from irtjax.models.family import Items
 from irtjax.models.model import Model
 from irtjax.numerics.kernels import (
@@ -72,7 +72,7 @@ def _moments(posterior: Array, nodes: Array) -> tuple[Array, Array]:
     return mean, jnp.einsum("iq,iqk,iql->ikl", posterior, gap, gap)
 
 
-def _evidence_at(data: Responses, theta: Array, start: Array, size: int):
+def _evidence_at(data: AbstractResponses, theta: Array, start: Array, size: int):
     """Log-likelihood of abilities by the evidence of a block of subjects; 0 if none."""
     part = take_block(data.evidence, start, size)
     if part is None:
@@ -85,7 +85,7 @@ def block_log_likelihood(
     model: Model,
     tables: tuple[Array, ...],
     theta: Float[Array, " nodes"],
-    data: Responses,
+    data: AbstractResponses,
     start: Array,
     size: int,
 ) -> tuple[Float[Array, "block nodes"], tuple[Array, ...], Array | None]:
@@ -99,14 +99,11 @@ def block_log_likelihood(
     return log_lik + _evidence_at(data, theta, start, size), statistics, exposure
 
 
-def _take(model: Model, dtype, data: Responses, start: Array, size: int):
+def _take(model: Model, dtype, data: AbstractResponses, start: Array, size: int):
     """Float statistics and exposure of a block of subjects."""
-    values = take_block(data.values, start, size)
+    values, exposure = data.matrix_blocks(size)(start)
     statistics = tuple(s.astype(dtype) for s in model.family.statistics(values))
-    exposure = data.exposure
-    if exposure is not None:
-        exposure = take_block(exposure, start, size).astype(dtype)
-    return statistics, exposure
+    return statistics, None if exposure is None else exposure.astype(dtype)
 
 
 def _weighted(tables: tuple[Array, ...], data: AbstractResponses) -> tuple[Array, ...]:
@@ -178,22 +175,21 @@ def _counts_by_blocks(
 ) -> Counts:
     """`expected_counts` of data in blocks of subjects with every item."""
     at_nodes = nodes, log_weights, _weighted(tables, data)
-    matrix: Any = data
     num_subjects, num_items = data.num_subjects, data.num_items
     num_nodes, dtype = nodes.shape[0], tables[0].dtype
     size = block_size_for(num_subjects, num_items, dtype.itemsize)
     if nodes.ndim > 1:  # A product grid is large: so are tables of subjects by nodes.
         size = min(size, max(64, BLOCK_BYTES // (num_nodes * dtype.itemsize)))
-    complete = matrix.exposure is None
+    complete = data.is_complete
     centres = centre if 0 < window < num_nodes else None
 
     def body(carry: Counts, start: Array, is_new: Array) -> Counts:
         """The sums with those of a block of subjects, on as few nodes as suffice."""
-        parts = _take(model, dtype, matrix, start, size)
+        parts = _take(model, dtype, data, start, size)
         weight = is_new.astype(dtype)
         if data.subject_weight is not None:
             weight *= take_block(data.subject_weight, start, size).astype(dtype)
-        block = _Block(*at_nodes, matrix, start, weight, *parts)
+        block = _Block(*at_nodes, data, start, weight, *parts)
         add = partial(_add_block, block)
         state = carry, jnp.zeros((), bool)
         if centres is None:
@@ -272,7 +268,7 @@ class _Block(NamedTuple):
     nodes: Array
     log_weights: Array
     tables: tuple[Array, ...]
-    data: Responses
+    data: AbstractResponses
     start: Array
     weight: Array
     statistics: tuple[Array, ...]

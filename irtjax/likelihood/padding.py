@@ -47,13 +47,12 @@ def pad_responses(
 ) -> tuple[Model, Responses, np.ndarray]:
     """The model and the responses, padded, and the item of each column.
 
-    Data of more than `MOST_PADDED` responses stay as they are. So do data of scores,
-    lengths and common parameters, which have terms that weights do not reach. Not for
-    use under jit.
+    Data of more than `MOST_PADDED` responses stay as they are, and those of a layout
+    that takes no padding. So do data of scores, lengths and common parameters, which
+    have terms that weights do not reach. Not for use under jit.
     """
     size = data.num_cells
-    own_size = size > MOST_PADDED or not data.has_blocks
-    own_size = own_size or data.is_streamed or data.is_divided
+    own_size = size > MOST_PADDED or not data.takes_padding
     if own_size or not _is_weighed(model):
         return model, data, np.arange(data.num_items)
     halvings = 2 if size <= FEW_NUMBERS else 3
