@@ -176,7 +176,7 @@ def numbers_of(fit: Fit) -> dict[str, float | int]:
 
 def difference(new: dict[str, Any], old: dict[str, Any]) -> float:
     """The larger relative difference of log-likelihood and objective."""
-    names = "log_lik", "objective"
+    names = {"log_lik", "objective"} & old.keys()
     return max(abs(new[x] - old[x]) / max(abs(old[x]), 1) for x in names)
 
 

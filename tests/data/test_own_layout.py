@@ -57,6 +57,7 @@ def test_a_fit_by_em_is_that_of_the_matrix():
         estimates.append(method.estimates(problem, solution, run))
     wanted, packed = estimates
     np.testing.assert_allclose(packed.log_likelihood, wanted.log_likelihood, rtol=1e-12)
+    # The matrix is padded, so that sums are rounded in another order.
     for name in ("coordinates", "ability", "error"):
         one, other = getattr(packed, name), getattr(wanted, name)
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9, err_msg=name)
