@@ -27,8 +27,8 @@ from irtjax.estimators.acceptance import (
     check_joint,
     check_suits,
 )
-from irtjax.estimators.estimates import Estimates, Nodes, item_estimates
-from irtjax.estimators.factor_estimates import factor_estimates
+from irtjax.estimators.estimates import Estimates, Nodes
+from irtjax.estimators.item_estimates import item_estimates
 from irtjax.estimators.settings import check_rate
 from irtjax.estimators.timing import Clock
 from irtjax.likelihood.problem import AnyProblem, Parameters
@@ -257,8 +257,7 @@ class AbstractMethod(AbstractEstimator):
 
     def estimates(self, problem: AnyProblem, solution: Solution, run: Run) -> Estimates:
         """Errors of items, and abilities given them; see `item_estimates`."""
-        make = factor_estimates if problem.model.family.dims else item_estimates
-        return make(
+        return item_estimates(
             problem,
             solution,
             standard_errors=run.options.get("standard_errors", "none"),

@@ -16,8 +16,8 @@ from irtjax.data.wording import counted, listing
 from irtjax.estimators.acceptance import check_suits
 from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.estimates import Estimates
-from irtjax.estimators.factor_estimates import rotated
 from irtjax.estimators.factor_start import factor_start
+from irtjax.estimators.loadings import rotated
 from irtjax.estimators.marginal.grid import expects_grid
 from irtjax.estimators.start import start_values
 from irtjax.fitting.factor_search import (
@@ -303,6 +303,7 @@ class FactorAnalysis(AbstractSpecification):
         note = noise_note(noise, estimates.log_likelihood)
         factors = estimates.factors
         if factors is not None:
-            factors = factors._replace(certificate=noise["certificate"])
+            certificate = noise["certificate"]
+            factors = dataclasses.replace(factors, certificate=certificate)
         verdict = (*estimates.verdict, note)
         return dataclasses.replace(estimates, factors=factors, verdict=verdict)

@@ -273,7 +273,7 @@ def estimated(problem: Problem, items: Any) -> Array:
 
     Nor slopes that are all 0, as a group lasso leaves them.
     """
-    dims = problem.model.family.dims
+    dims = items.discrimination.shape[1]
     inside = (items.discrimination > 0) | (not is_positive(problem.model))
     inside = inside & jnp.any(items.discrimination != 0, axis=1, keepdims=True)
     free = problem.free & jnp.pad(
@@ -295,7 +295,7 @@ def prior_information(
     Graded intercepts that met around a category that no subject chose are one number:
     their difference has so much information that it has no error.
     """
-    model, dims = problem.model, problem.model.family.dims
+    model, dims = problem.model, items.discrimination.shape[1]
 
     def log_prior(row):
         scaled = temperature * row

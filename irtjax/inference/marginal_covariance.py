@@ -45,7 +45,7 @@ import scipy.linalg
 from jaxtyping import Array, Bool, Float
 
 from irtjax._types import Scalar
-from irtjax.inference.covariance import LOST
+from irtjax.inference.covariance import LOST, Covariance
 from irtjax.inference.joint_covariance import (
     estimated,
     flat_share,
@@ -53,7 +53,7 @@ from irtjax.inference.joint_covariance import (
     prior_information,
 )
 from irtjax.likelihood.cubature import Points
-from irtjax.likelihood.problem import Problem, correlates, rotates
+from irtjax.likelihood.problem import Problem, correlates, is_positive, rotates
 from irtjax.likelihood.products import ItemCells, cells, item_cells
 from irtjax.models.model import Population
 from irtjax.numerics.kernels import (
@@ -69,6 +69,8 @@ from irtjax.numerics.programs import stored_jit
 MOST_PARAMETERS, MOST_OPERATIONS = 3000, 2e11
 #: Added to E[Z Z'], for random points that a few dominate.
 _RIDGE = 1e-7
+#: The contribution of a direction of which nothing is known to a variance.
+UNKNOWN = 1e20
 
 
 class Rule(NamedTuple):
@@ -100,6 +102,37 @@ class FactorCovariance(NamedTuple):
         """Coordinates to whose variance other directions add at most `LOST`."""
         own, lost = (np.diagonal(x, axis1=1, axis2=2) for x in self[:2])
         return lost <= LOST * own
+
+    def in_coordinates(self, problem: Problem, items: Any) -> Covariance:
+        """The covariance in the coordinates of the family: logarithms of slopes > 0.
+
+        A slope at its bound 0 has no logarithm, and an error that is not known.
+        """
+        slopes = np.asarray(items.discrimination, np.float64)
+        steps = np.ones(problem.free.shape)
+        if is_positive(problem.model):
+            steps[:, : slopes.shape[1]] = np.where(slopes > 0, slopes, 1)
+        steps = steps[:, :, None] * steps[:, None, :]
+        bound = np.asarray(problem.free & ~estimated(problem, items))
+        lost = self.lost / steps + UNKNOWN * np.eye(steps.shape[1]) * bound[:, :, None]
+        lost = np.clip(lost, -UNKNOWN, UNKNOWN)
+        dtype = items.discrimination.dtype
+        covariance = Covariance.of_independent(jnp.asarray(self.items / steps, dtype))
+        return covariance._replace(
+            lost=(jnp.asarray(lost, dtype), *covariance.lost[1:]),
+            definite=jnp.asarray(not np.any(self.lost)),
+        )
+
+    def correlation_error(self, num_factors: int) -> np.ndarray | None:
+        """`[factors, factors]` errors of correlations, 0 on the diagonal, or None."""
+        if self.correlations is None:
+            return None
+        errors, (low, high) = (
+            np.zeros((num_factors,) * 2),
+            np.triu_indices(num_factors, 1),
+        )
+        errors[low, high] = errors[high, low] = np.sqrt(np.diagonal(self.correlations))
+        return errors
 
 
 def normal_rule(dims: int) -> Rule:
@@ -145,7 +178,7 @@ def marginal_covariance(
     """
     free = np.asarray(estimated(problem, items))
     num_items, columns = free.shape
-    dims = problem.model.family.dims
+    dims = items.discrimination.shape[1]
     pairs = dims * (dims - 1) // 2 if bool(correlates(problem)) else 0
     size, count = free.size + pairs, len(_powers(dims, _degree(points)))
     work = 2.0 * problem.data.num_subjects * count * size**2
@@ -156,7 +189,7 @@ def marginal_covariance(
         lambda *part: _sums(fit, *part, pairs=pairs, whole=whole),
         lambda: _Sums.none(problem, items, pairs, whole),
         problem.data.num_subjects,
-        _block_size(problem, points, items.discrimination.dtype.itemsize),
+        _block_size(problem, points, items.discrimination),
     )
     prior = weigh_rows(prior_information(problem, items), problem.data.item_weight)
     if not whole:
@@ -230,7 +263,7 @@ class _Sums(NamedTuple):
     def none(cls, problem: Problem, items: Any, pairs: int, whole: bool) -> _Sums:
         """The sums over no subjects."""
         num_items, columns = problem.free.shape
-        dims = problem.model.family.dims
+        dims = items.discrimination.shape[1]
         zeros = lambda *shape: jnp.zeros(shape, items.discrimination.dtype)
         square = (num_items * columns + pairs,) * 2
         blocks = zeros(num_items, columns, columns)
@@ -277,7 +310,7 @@ def _sums(
     dtype, (num_items, dims) = slopes.dtype, slopes.shape
     columns, num_subjects = problem.free.shape[1], data.num_subjects
     count, powers = _count(points), _powers(dims, _degree(points))
-    size = _block_size(problem, points, dtype.itemsize)
+    size = _block_size(problem, points, slopes)
     each = weigh_rows(jnp.ones(num_items, dtype), data.item_weight)
     correlation = population.covariance.astype(dtype)
     inverse = jnp.linalg.inv(correlation)
@@ -360,16 +393,15 @@ def _count(points: Points | Rule) -> int:
     return points.nodes.shape[0] if isinstance(points, Rule) else points.num_points
 
 
-def _block_size(problem: Problem, points: Points | Rule, bytes_: int) -> int:
+def _block_size(problem: Problem, points: Points | Rule, slopes: Array) -> int:
     """Subjects of a block: the points of each, and functions of abilities there."""
-    count = _count(points)
-    num_functions = 1 + len(_powers(problem.model.family.dims, _degree(points)))
+    count, columns, dims = _count(points), problem.free.shape[1], slopes.shape[1]
+    num_functions = 1 + len(_powers(dims, _degree(points)))
     num_subjects, num_items = problem.data.values.shape
-    columns, dims = problem.free.shape[1], problem.model.family.dims
     # Some arrays of a cell at each point, and one of each function and parameter.
     cells_of = count * (4 if columns == dims + 1 else 2 * (columns - dims + 1) ** 2)
     bytes_of_row = num_items * max(cells_of, 2 * columns * num_functions)
-    size = max(1, BLOCK_BYTES // (bytes_ * bytes_of_row))
+    size = max(1, BLOCK_BYTES // (slopes.dtype.itemsize * bytes_of_row))
     return -(-num_subjects // -(-num_subjects // min(size, num_subjects)))
 
 

@@ -13,7 +13,8 @@ from scipy.special import expit
 
 import irtjax
 from irtjax.calibration.tables import item_errors
-from irtjax.estimators.factor_estimates import factor_estimates, rotated
+from irtjax.estimators.item_estimates import item_estimates
+from irtjax.estimators.loadings import rotated
 from irtjax.estimators.marginal.normal import NormalFactors
 from irtjax.estimators.timing import Clock
 from irtjax.inference import marginal_covariance as marginal
@@ -349,7 +350,7 @@ def solved(problem, x, method):
         residual=0.0,
     )
     solution = types.SimpleNamespace(fit=fit, method=method, warnings=())
-    return factor_estimates(problem, solution, clock=Clock())
+    return item_estimates(problem, solution, clock=Clock())
 
 
 @pytest.mark.slow
@@ -464,5 +465,7 @@ def test_correlations_have_errors_where_they_are_estimated():
     assert turned[0, 1] == turned[1, 0] > 0.09
     # Independent items would have too small an error: without their covariance, none.
     blocks = free.factors.item_errors._replace(whole=None)
-    alone = dataclasses.replace(free, factors=free.factors._replace(item_errors=blocks))
+    alone = dataclasses.replace(
+        free, factors=dataclasses.replace(free.factors, item_errors=blocks)
+    )
     assert rotated(alone, "oblimin", 5).factors.correlation_error is None

@@ -11,7 +11,7 @@ import numpy as np
 from irtjax.calibration.parts.lengths import correlation_interval
 from irtjax.calibration.parts.part import Findings, Part
 from irtjax.data.table import ResponseTable
-from irtjax.estimators.estimates import Estimates
+from irtjax.estimators.estimates import Estimates, FactorEstimates
 
 #: Items with at least this structure coefficient belong to a factor, and how many a
 #: factor needs: fewer may be copies of one item.
@@ -23,41 +23,11 @@ FEW_STARTS = 0.05
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Factors(Part):
+class Factors(FactorEstimates, Part):
     """Loadings of items, and abilities of subjects, on several factors.
 
-    Attributes:
-        names: `[factors]` names.
-        loadings: `[items, factors]` standardised pattern, a / sqrt(a'Phi a + v), v the
-            variance of the link's distribution.
-        loadings_error: Their standard errors, or None.
-        structure: `[items, factors]` correlations of items and factors, loadings Phi.
-        communality: `[items]` share of an item's latent variance due to the factors.
-        correlation: `[factors, factors]` Phi.
-        ability: `[subjects, factors]` abilities, in the order of the fit's `subjects`.
-            They are posterior modes.
-        covariance: `[subjects, factors, factors]` their covariances, by the curvature
-            there.
-        mean: `[subjects, factors]` posterior means, of which expected scores are.
-        spread: `[subjects, factors, factors]` posterior covariances about them.
-        rotation: Name of the rotation, or "none".
-        share_at_best: Share of the rotation's random starts that reached its best
-            value; NaN without rotation.
-        axes_known: Whether errors of loadings are those of known axes: they leave out
-            the error of the rotation.
-        correlation_error: `[factors, factors]` standard errors of Phi, 0 on the
-            diagonal, NaN where not identified. None where the correlations are fixed
-            (orthogonal factors), those of estimated abilities (`mm`), or rotated
-            without the covariance of all items.
-        at_fixed_axes: `[items, columns, columns]` covariance of the slopes and other
-            coordinates of each item without the error of the rotation, which abilities
-            follow, so that it adds nothing to the errors of expected scores. None
-            without rotation or standard errors.
-        from_target: `[factors]` root mean square of the differences of loadings from
-            the specified cells of a target, NaN without any; None without a target.
-        certificate: q of the fit at the penalty of noise that found the number of
-            factors: it is the best fit of any number if q is at most 1.01. None where
-            the number was given.
+    Fields are those of `FactorEstimates`, without its covariances of items, and the
+    `names` of the factors, `[factors]`. Subjects are in the order of the fit's.
     """
 
     prefix: ClassVar[str] = "factors."
@@ -81,23 +51,7 @@ class Factors(Part):
         "from_target": "factors",
     }
 
-    names: np.ndarray
-    loadings: np.ndarray
-    loadings_error: np.ndarray | None
-    structure: np.ndarray
-    communality: np.ndarray
-    correlation: np.ndarray
-    ability: np.ndarray
-    covariance: np.ndarray
-    mean: np.ndarray
-    spread: np.ndarray
-    rotation: str
-    share_at_best: float
-    axes_known: bool = True
-    correlation_error: np.ndarray | None = None
-    at_fixed_axes: np.ndarray | None = None
-    from_target: np.ndarray | None = None
-    certificate: float | None = None
+    names: np.ndarray = dataclasses.field(kw_only=True)
 
     @property
     def factor_names(self) -> tuple[str, ...]:
@@ -123,13 +77,9 @@ class Factors(Part):
     @classmethod
     def of(cls, table: ResponseTable, estimates: Estimates, layout: Any) -> Self | None:
         """The factors of a model with several abilities; `layout` is their names."""
-        estimated = estimates.factors
-        if estimated is None:
+        if estimates.factors is None:
             return None
-        fields = estimated._asdict()
-        del fields["item_errors"]
-        best = estimated.share_at_best
-        fields["share_at_best"] = float("nan") if best is None else best
+        fields: dict[str, Any] = {**vars(estimates.factors), "item_errors": None}
         return cls(names=np.asarray(layout), **fields)
 
     def take(self, order: np.ndarray) -> Self:
@@ -183,7 +133,7 @@ class Factors(Part):
         own.setdefault("spread", own.get("covariance"))
         if "certificate" in own:
             own["certificate"] = float(own["certificate"])
-        return cls(**{"loadings_error": None, **own})
+        return cls(**own)
 
 
 def findings_of(factors: Factors, options: dict[str, Any]) -> Findings:

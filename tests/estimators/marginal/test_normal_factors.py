@@ -10,8 +10,8 @@ from scipy.optimize import minimize
 
 import irtjax
 from irtjax.estimators.driver import run_jit
-from irtjax.estimators.factor_estimates import _loading_covariance
 from irtjax.estimators.factor_start import factor_start
+from irtjax.estimators.loadings import Slopes
 from irtjax.estimators.marginal.normal import NormalFactors
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
@@ -118,7 +118,8 @@ def test_errors_of_loadings_count_the_residual_variance():
     slopes, sd = rng.normal(size=(3, 2)), rng.uniform(0.5, 1.5, 3)
     root = rng.normal(size=(3, 4, 4))
     covariance = root @ root.swapaxes(1, 2)
-    found = _loading_covariance(slopes, covariance, CORRELATION, sd**2)
+    jacobian = Slopes(slopes, CORRELATION, sd**2).jacobian(4)
+    found = jacobian @ covariance @ jacobian.swapaxes(1, 2)
 
     def loadings(x):
         total = x[:2] @ CORRELATION @ x[:2] + jnp.exp(2 * x[3])

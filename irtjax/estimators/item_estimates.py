@@ -1,0 +1,411 @@
+"""Estimates of methods that have items as parameters: errors, abilities, scores.
+
+Errors and scores are made of the posteriors of abilities given the items. Of one
+ability these are on nodes, for populations of any shape. Of several abilities they are
+normal around their modes, since nodes would be a number to the power of the abilities.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from irtjax._types import Status
+from irtjax.data.wording import counted
+from irtjax.estimators.estimates import Estimates, LengthEstimates, Nodes
+from irtjax.estimators.joint.objective import diverging
+from irtjax.estimators.loadings import loadings_of
+from irtjax.estimators.timing import Clock
+from irtjax.inference import (
+    Covariance,
+    LengthCovariance,
+    ScoreFlag,
+    evidence_moves,
+    item_covariance,
+    length_covariance,
+    score,
+    speed_error,
+)
+from irtjax.inference.expected import watched_expected_scores
+from irtjax.inference.joint_covariance import watched_factor_covariance
+from irtjax.inference.marginal_covariance import (
+    FactorCovariance,
+    marginal_covariance,
+    normal_rule,
+)
+from irtjax.inference.vector_scores import (
+    FactorScores,
+    expected_with_items,
+    watched_on_items,
+    watched_score_factors,
+)
+from irtjax.likelihood.cubature import points_for
+from irtjax.likelihood.lengths import LengthPart, with_lengths
+from irtjax.likelihood.problem import (
+    Parameters,
+    Problem,
+    Start,
+    correlates,
+    estimation_scale,
+    rotates,
+)
+from irtjax.likelihood.quadrature import choose_nodes
+from irtjax.models.families.bounded import log_base_total
+from irtjax.models.model import Model, Population
+from irtjax.numerics.programs import stored_jit
+from irtjax.numerics.progress import watched
+
+#: Log weights of nodes that differ by less from a normal density's are normal.
+NORMAL_WEIGHTS = 1e-3
+#: Points of each posterior with more than three factors, where a method has no number.
+DRAWS = 200
+
+
+class ItemErrors(NamedTuple):
+    """Errors of items: in the coordinates of the family, and what is wrong with them.
+
+    Of models with response lengths `lengths` has all errors; of several abilities
+    `natural` has those of slopes. All are None without errors.
+    """
+
+    covariance: Covariance | None = None
+    warnings: tuple[str, ...] = ()
+    lengths: LengthCovariance | None = None
+    natural: FactorCovariance | None = None
+
+
+def item_estimates(
+    problem: Problem,
+    solution: Any,
+    *,
+    standard_errors: str = "observed",
+    item_uncertainty: bool = True,
+    clock: Clock,
+) -> Estimates:
+    """Estimates of a method that estimates items as parameters, from its `Solution`.
+
+    Parameters without abilities are marginal. `standard_errors` is "observed",
+    "cross_product", "sandwich" or "none"; with `item_uncertainty`, errors of abilities
+    include the items'. Of several abilities there are observed ones alone; subjects are
+    ranked by the expected score on all items, and the abilities on the factors, not
+    rotated, are in `Estimates.factors`.
+    """
+    parameters = solution.fit.parameters
+    several = jnp.ndim(parameters.population.mean) > 0
+    make = NormalPosteriors.of if several else NodePosteriors.of
+    posteriors = make(problem, solution, clock)
+    problem = posteriors.problem
+    coordinates, log_prior = _coordinates(problem, parameters)
+    errors = ItemErrors()
+    clock.report("standard errors", 0, math.nan, math.nan)
+    with clock.phase("standard_errors"):
+        if standard_errors != "none":
+            errors = posteriors.errors(coordinates, standard_errors)
+    clock.report("scores", 0, math.nan, math.nan)
+    with clock.phase("scores"):
+        scores = posteriors.scores(errors if item_uncertainty else ItemErrors())
+    return Estimates(
+        problem=problem,
+        parameters=parameters,
+        coordinates=coordinates,
+        covariance=errors.covariance,
+        **scores,
+        **of_run(problem, solution),
+        log_prior=float(log_prior),
+        num_parameters=_num_parameters(problem, parameters),
+        joint=parameters.theta is not None,
+        warnings=(*solution.warnings, *errors.warnings),
+        **posteriors.fields(errors, scores),
+    )
+
+
+def of_run(problem: Problem, solution: Any) -> dict[str, Any]:
+    """Fields of `Estimates`: the log-likelihood, and how the run of a method ended."""
+    fit, method = solution.fit, solution.method
+    data, steps = problem.data, int(fit.num_steps)
+    base = log_base_total(problem.model, fit.parameters.items, data)
+    # In double precision on the host: a float32 sum of millions of nats is coarse.
+    terms = np.asarray(fit.subject_log_lik, np.float64)
+    if data.subject_weight is not None:
+        terms = terms * np.asarray(data.subject_weight)
+    return {
+        "log_likelihood": float(terms.sum()) + base,
+        "status": Status(int(fit.status)),
+        "num_steps": steps,
+        "trace": np.asarray(fit.trace)[:steps] + base,
+        "residual": float(fit.residual),
+        "priors": frozenset(method.priors_of(problem.model)),
+        "limit": method.runs.limit,
+    }
+
+
+def _num_parameters(problem: Problem, parameters: Parameters) -> int:
+    """Number of estimated parameters, with abilities where these are parameters."""
+    family, num_items = problem.model.family, problem.data.num_items
+    count = int(np.asarray(problem.free).sum())
+    count -= (num_items - 1) * len(family.common_columns)
+    # Anchors free mean and standard deviation of ability, equal slopes the latter.
+    count += 2 if problem.anchored else not family.has_slope
+    size = np.size(parameters.population.mean)
+    if size > 1:
+        # A rotation of the factors changes nothing; joint methods have no correlations.
+        estimated = parameters.theta is None and bool(correlates(problem))
+        count += (estimated - bool(rotates(problem))) * (size * (size - 1) // 2)
+    count += 0 if parameters.theta is None else np.size(parameters.theta)
+    return count + (0 if parameters.lengths is None else 3 * num_items + 1)
+
+
+@stored_jit
+def _coordinates(problem: Problem, parameters: Parameters) -> tuple[Array, Array]:
+    """Coordinates of the items, and the log prior of items, common slope, lengths."""
+    model, weight = problem.model, problem.data.item_weight
+    items, population, _, lengths = parameters
+    coordinates = model.unconstrain(items)
+    frame = jnp.zeros(2, coordinates.dtype)
+    if not problem.anchored:
+        frame = model.prior_frame(coordinates, frame, 30, weight)
+    total = model.total_log_prior(coordinates, frame, weight)
+    sd = estimation_scale(problem, Start(items, None, population)).sd
+    total = total + jnp.sum(model.log_common_slope_prior(sd))
+    return coordinates, total + model.length_model.log_prior(lengths, weight)
+
+
+class NodePosteriors(NamedTuple):
+    """Posteriors of one ability on nodes.
+
+    `with_all` is the problem as it was solved; `problem` has its response lengths,
+    the `part`, as evidence of abilities. `population` is on the scale of the
+    coordinates; its weights and `nodes` are those of `grid`, the method's, if any.
+    """
+
+    with_all: Problem
+    problem: Problem
+    part: LengthPart | None
+    solution: Any
+    population: Population
+    grid: Nodes | None
+    nodes: Array
+
+    @classmethod
+    def of(cls, problem: Problem, solution: Any, clock: Clock) -> NodePosteriors:
+        """Those on the nodes of the method; else on nodes that suit the posteriors."""
+        del clock
+        items, normal, _, lengths = solution.fit.parameters
+        with_evidence, part = with_lengths(problem, lengths)
+        population = estimation_scale(with_evidence, Start(items, None, normal))
+        grid = solution.method.nodes_of(solution.fit.state)
+        if grid is None:
+            nodes = choose_nodes(problem.model, items, normal, with_evidence.data)
+            nodes = jnp.asarray(nodes, jnp.asarray(items[0]).dtype)
+        else:
+            nodes = grid.nodes
+            population = population._replace(log_weights=grid.log_weights)
+        return cls(problem, with_evidence, part, solution, population, grid, nodes)
+
+    def errors(self, coordinates: Array, kind: str) -> ItemErrors:
+        """Errors of the items at their coordinates."""
+        problem, model = self.problem, self.problem.model
+        if self.part is None:
+            covariance = item_covariance(
+                problem, coordinates, self.population, self.nodes, kind=kind
+            )
+            count = int(covariance.negative)
+            return ItemErrors(covariance, (_no_maximum(model, count),) if count else ())
+        lengths = length_covariance(
+            self.with_all, coordinates, self.part.parameters, self.nodes
+        )
+        covariance = lengths.of_items()
+        if bool(covariance.definite):
+            return ItemErrors(covariance, (), lengths)
+        cure = "use fewer items or more subjects" if model.priors else "use priors"
+        warning = (
+            "the information matrix is not positive definite: some item parameters are"
+            f" not identified, so no item standard errors are given; {cure}"
+        )
+        return ItemErrors(warnings=(warning,))
+
+    def scores(self, errors: ItemErrors) -> dict[str, Any]:
+        """Fields of `Estimates`: abilities, given the items or joint, and scores."""
+        items, normal, theta, lengths = self.solution.fit.parameters
+        model, data = self.problem.model, self.problem.data
+        population = normal._replace(log_weights=self.population.log_weights)
+        moves = None
+        if errors.lengths is not None:
+            shared = errors.lengths.shared_lengths
+            moves = evidence_moves(self.with_all, lengths, shared)
+        # Two passes over the data, of about the same length.
+        passes = watched(range(2), "pass")
+        next(passes)
+        scores = score(
+            model,
+            items,
+            population,
+            data,
+            scoring="eap" if theta is None else "map",
+            nodes=self.nodes,
+            item_covariance=errors.covariance,
+            evidence_moves=moves,
+        )
+        next(passes)
+        expected = watched_expected_scores(
+            model, items, population, data, self.nodes, errors.covariance, moves
+        )
+        next(passes, None)
+        return {
+            "ability": _on_host(scores.ability if theta is None else theta),
+            "error": _on_host(scores.standard_error),
+            "shared": _on_host(scores.shared),
+            "expected": expected,
+            "unfinished": (np.asarray(scores.flag) & int(ScoreFlag.UNFINISHED)) > 0,
+        }
+
+    def fields(self, errors: ItemErrors, scores: dict[str, Any]) -> dict[str, Any]:
+        """Other fields of `Estimates`."""
+        items, _, theta, _ = self.solution.fit.parameters
+        model, data, lengths = self.problem.model, self.problem.data, None
+        if self.part is not None:
+            speed = None
+            if errors.lengths is not None and scores["shared"] is not None:
+                ability = jnp.asarray(scores["ability"])
+                speed = speed_error(
+                    self.part, self.with_all.data, ability, errors.lengths
+                )
+            lengths = LengthEstimates(self.part, errors.lengths, speed)
+        normal = theta is None and lengths is None
+        fields = {
+            "normal": normal and _is_normal(self.problem, self.grid),
+            "resolution": self.solution.resolution,
+            "at_end": _at_end(self.grid, data.subject_weight),
+            "lengths": lengths,
+        }
+        if theta is not None and not model.priors and model.family.diverges:
+            lost = diverging(model, data, items, theta)
+            fields["infinite"] = np.asarray(lost.subjects)
+            fields["diverging"] = np.asarray(lost.items)
+        return fields
+
+
+class NormalPosteriors(NamedTuple):
+    """Normal posteriors of several abilities, around their modes."""
+
+    problem: Problem
+    solution: Any
+    modes: FactorScores
+
+    @classmethod
+    def of(cls, problem: Problem, solution: Any, clock: Clock) -> NormalPosteriors:
+        """Those given the items, from the abilities that a joint method estimates."""
+        items, population, theta, _ = solution.fit.parameters
+        clock.report("scores", 0, math.nan, math.nan)
+        with clock.phase("scores"):
+            modes = watched_score_factors(
+                problem.model, items, population, problem.data, theta
+            )
+        return cls(problem, solution, modes)
+
+    def errors(self, coordinates: Array, kind: str) -> ItemErrors:
+        """Errors of the items, from the observed information."""
+        del coordinates, kind
+        items = self.solution.fit.parameters.items
+        natural = self._natural()
+        count = int((~natural.is_identified).any(axis=1).sum())
+        warning = (
+            f"parameters of {counted(count, 'item')} are not identified and have no"
+            " standard error: use fewer factors or narrower priors"
+        )
+        covariance = natural.in_coordinates(self.problem, items)
+        return ItemErrors(covariance, (warning,) if count else (), natural=natural)
+
+    def _natural(self) -> FactorCovariance:
+        """Covariances of natural slopes and the other coordinates."""
+        parameters, method = self.solution.fit.parameters, self.solution.method
+        items, modes, dtype = parameters.items, self.modes, self.modes.ability.dtype
+        if not method.marginal:
+            # As arrays: other weights need no program of their own.
+            blocks = watched_factor_covariance(
+                self.problem,
+                items,
+                modes.ability,
+                modes.covariance,
+                jnp.asarray(getattr(method, "penalty", 1.0), dtype),
+                jnp.asarray(getattr(method, "temperature", 1.0), dtype),
+            )
+            return FactorCovariance(*(np.asarray(x, np.float64) for x in blocks))
+        size, draws = modes.ability.shape[1], getattr(method, "num_samples", DRAWS)
+        return marginal_covariance(
+            self.problem,
+            items,
+            parameters.population,
+            (modes.ability, modes.covariance),
+            points_for(size, draws, jax.random.key(0))
+            if self.problem.model.family.num_categories
+            else normal_rule(size),
+            getattr(method, "prior_subjects", 0.0),
+        )
+
+    def scores(self, errors: ItemErrors) -> dict[str, Any]:
+        """Fields of `Estimates`: expected scores on all items are the abilities."""
+        model, items = self.problem.model, self.solution.fit.parameters.items
+        shared = None
+        if errors.natural is None:
+            ability, error = watched_on_items(model, items, self.modes)
+        else:
+            blocks = jnp.asarray(errors.natural.items, items.discrimination.dtype)
+            ability, error, shared = expected_with_items(
+                model, items, self.problem.data, self.modes, blocks
+            )
+        ability, error = _on_host(ability), _on_host(error)
+        return {
+            "ability": ability,
+            "error": error,
+            "shared": _on_host(shared),
+            "expected": (ability, error),
+            "unfinished": ~np.asarray(self.modes.converged),
+        }
+
+    def fields(self, errors: ItemErrors, scores: dict[str, Any]) -> dict[str, Any]:
+        """Other fields of `Estimates`: abilities on the factors, and loadings."""
+        factors = loadings_of(
+            self.problem, self.solution.fit.parameters, self.modes, errors.natural
+        )
+        return {"scale": np.zeros(len(scores["ability"])), "factors": factors}
+
+
+def _on_host(array: Array | None) -> Any:
+    """The array in double precision on the host, None of None."""
+    return None if array is None else np.asarray(array, np.float64)
+
+
+def _no_maximum(model: Model, count: int) -> str:
+    """Warning of a stationary point that is not a maximum."""
+    directions = f"{count} directions" if count > 1 else "one direction"
+    cure = "use priors, or" if not model.priors else "use narrower priors, or"
+    return (
+        "the estimate is not a maximum: the log-posterior curves upwards in"
+        f" {directions} (negative eigenvalues of the observed information);"
+        f" {cure} a model with fewer parameters per item"
+    )
+
+
+def _at_end(grid: Nodes | None, weight: Array | None) -> int:
+    """How many subjects with any weight are at the first or the last node."""
+    if grid is None or grid.nearest is None:
+        return 0
+    nearest, last = np.asarray(grid.nearest), grid.nodes.shape[0] - 1
+    counts = True if weight is None else np.asarray(weight) > 0
+    return int(np.sum(((nearest == 0) | (nearest == last)) & counts))
+
+
+def _is_normal(problem: Problem, grid: Nodes | None) -> bool:
+    """Whether abilities are assumed normal: no histogram, no scale of anchors."""
+    if problem.anchored or problem.model.scale != "standard":
+        return False
+    if grid is None or grid.log_weights is None:
+        return True
+    nodes, weights = np.asarray(grid.nodes), np.asarray(grid.log_weights)
+    return bool(np.ptp(weights + nodes**2 / 2) < NORMAL_WEIGHTS)
