@@ -35,7 +35,7 @@ import irtjax
 from experiments.tabulate import write_csv
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run
-from irtjax.estimators.marginal.em import EM, lengths_of
+from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.marginal.saem import SAEM, burn_in, reciprocal
 from irtjax.estimators.start import low_rank_start, start_values
 from irtjax.inference import score_on_nodes
@@ -286,7 +286,9 @@ def saem_path(problem: Problem, method: SAEM, first: Start, target: Parameters, 
     def step(state, time):
         state = method.step(problem, state, jax.random.fold_in(key, time))
         items = problem.model.constrain(state.point.coordinates)
-        now = by_parameter(items, lengths_of(problem.model, state.point))
+        now = by_parameter(
+            items, problem.model.length_model.constrain(state.point.lengths)
+        )
         distance = lambda x, y: jnp.sqrt(jnp.mean((x - y) ** 2))
         return state, jax.tree.map(distance, now, goal)
 

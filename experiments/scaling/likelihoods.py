@@ -35,7 +35,6 @@ from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.problem import MultilevelProblem
 from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.marginal.gaussian import GVEM
-from irtjax.estimators.marginal.grid import GridEM
 from irtjax.estimators.start import start_values
 from irtjax.estimators.timing import Clock
 from irtjax.fitting.problem import make_task, specify
@@ -218,7 +217,7 @@ def timed_cases() -> Iterator[tuple[str, Any, Any, Any]]:
     yield "EM, 1 ability, 2,000 x 400", problem, EM(nodes, 0.0), start
     yield "MM, 1 ability, 2,000 x 400", problem, MM(0.0), start
     for dims, make, size in (
-        (2, lambda: GridEM(0.0, nodes=jnp.asarray(grid_nodes(0.5, 2))), (500, 60)),
+        (2, lambda: EM(jnp.asarray(grid_nodes(0.5, 2)), 0.0), (500, 60)),
         (3, lambda: GVEM(0.0), (500, 60)),
         (3, lambda: MM(0.0), (1000, 400)),
     ):

@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from irtjax.estimators.catalogue import METHODS, method_class
+from irtjax.likelihood.cubature import MOST_DIMS
+from irtjax.models.families.graded import AbstractCuts
+from irtjax.models.families.logistic import Binary
+from irtjax.models.model import Model
+from irtjax.models.priors import Normal
 
 
 class UnsuitedProblem(ValueError):
@@ -63,10 +68,11 @@ def check_dimensions(method: Any, problem: Any) -> None:
             f"method {method.name!r} estimates items as parameters, and this problem"
             " integrates them out: use "
         )
-    if model.family.dims and not method.several:
+    shape = model.family.ability_shape
+    if shape and not method.several:
         raise UnsuitedProblem(
             f"method {method.name!r} fits one ability, and a {model.name} model has"
-            f" {model.family.dims}: use "
+            f" {shape[0]}: use "
         )
 
 
@@ -100,4 +106,55 @@ def check_integrable(method: Any, problem: Any) -> None:
         raise UnsuitedProblem(
             f"a {problem.model.name} model is estimated by ",
             f", not {method.name!r}, which ignores lengths",
+        )
+
+
+def is_logistic(family: Any) -> bool:
+    """Whether responses are right or wrong, by the logistic link."""
+    return (
+        isinstance(family, Binary) and family.link == "logit" and not family.asymptotes
+    )
+
+
+def check_factors(model: Model, what: str, logistic: bool = True) -> None:
+    """Refuses models without several abilities in categories and normal priors.
+
+    Args:
+        model: The model.
+        what: The name of the method.
+        logistic: Whether only right or wrong by the logistic link will do.
+    """
+    family = model.family
+    if not model.several:
+        raise ValueError(
+            f"{what} fits at least two abilities, and a {model.name} model has one: use"
+            " method='em'"
+        )
+    if logistic and not is_logistic(family):
+        (dims,) = family.ability_shape
+        cure = "'em'" if dims <= MOST_DIMS or not family.num_categories else ""
+        cure = " or ".join(filter(None, [cure, "'mm'" * bool(family.num_categories)]))
+        raise ValueError(
+            f"{what} fits several abilities with logits of right or wrong responses"
+            f" alone: use method={cure}"
+        )
+    binary = isinstance(family, Binary) and not family.asymptotes
+    if not (binary or isinstance(family, AbstractCuts)):
+        raise ValueError(
+            f"{what} fits several abilities with right or wrong responses, graded ones"
+            f" and partial credit, not with those of this model {model.name!r}"
+        )
+    for parameter in model.family.parameters:
+        prior = model.priors.get(parameter.name)
+        if not (prior is None or isinstance(prior, Normal)):
+            raise ValueError(
+                f"{what} needs a Normal prior for {parameter.name}, not"
+                f" {type(prior).__name__}: pass priors={{'{parameter.name}':"
+                " Normal(0, sd)}"
+            )
+    mean = getattr(model.priors.get("discrimination"), "mean", 0.0)
+    if isinstance(mean, float | int) and mean != 0:
+        raise ValueError(
+            f"{what} needs a prior of discriminations with mean 0, not {mean:g}: pass"
+            " priors={'discrimination': Normal(0, sd)}, or use method='mm'"
         )

@@ -18,7 +18,7 @@ from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.loadings import rotated
-from irtjax.estimators.marginal.grid import expects_grid
+from irtjax.estimators.marginal.refinement import expects_grid
 from irtjax.estimators.start import start_values
 from irtjax.fitting.factor_search import (
     METHOD,

@@ -1,7 +1,13 @@
 """Newton steps of items on the expected log-likelihood of their counts.
 
 Given the expected counts of a pass over the data (`likelihood.counts`), items are
-independent. Derivatives of their objectives are sums over nodes.
+independent. Derivatives of their objectives are sums over nodes, of one ability or of
+several. With several abilities discriminations are coordinates themselves, of which
+some may end at a bound of 0, which logarithms would never reach.
+
+Where the expected log-likelihood is concave in intercepts and slopes, as for right or
+wrong by both links, graded responses (Pratt 1981) and partial credit, a Newton step
+rises if it is short enough; elsewhere the curvature is modified.
 """
 
 from __future__ import annotations
@@ -13,11 +19,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from irtjax.models.model import Model
 from irtjax.models.predictor import AbilityProducts
 from irtjax.numerics.kernels import positive_definite_solve
+from irtjax.numerics.nnls import nnls
 
 #: Longest move of a coordinate in one Newton step.
 LONGEST_STEP = 2.0
@@ -172,7 +179,8 @@ def shortened_step(
 class ItemUpdate(NamedTuple):
     """New coordinates, and gradient and diagonal of the curvature at the old ones.
 
-    The gradient is 0 where a coordinate is fixed; the curvature is positive.
+    The gradient is 0 where a coordinate is fixed, at its bound or moves with another
+    one; the curvature is positive.
     """
 
     coordinates: Float[Array, "items columns"]
@@ -189,6 +197,8 @@ def improve_items(
     frame: Float[Array, "2"],
     num_newton: int,
     item_weight: Float[Array, " items"] | None = None,
+    bounded: bool = False,
+    together: Float[Array, "items columns columns"] | None = None,
 ) -> ItemUpdate:
     """Raises each item's expected objective by safeguarded Newton steps.
 
@@ -196,12 +206,17 @@ def improve_items(
     at once. A step that lowers an item's objective is shortened for that item
     (`shortened_step`). Common parameters make the step and its acceptance one decision
     for all items, weighted by `item_weight`. `frame` is that of the priors
-    (`Model.prior_frame`).
+    (`Model.prior_frame`). With `bounded`, coordinates of slopes stay at or above 0.
+    Entry (h, g) of `together` is 1 where coordinate h moves with g, the first of those
+    that do; None where each moves alone.
     """
     columns = coordinates.shape[1]
     common = model.family.common_columns
+    slopes = np.isin(np.arange(columns), model.family.slope_columns)
     one = jnp.ones(coordinates.shape[0], coordinates.dtype)
     weight = one if item_weight is None else item_weight
+    if together is not None:
+        free = free & (jnp.sum(together, axis=1) > 0)
 
     def joint(value):
         return one * jnp.sum(weight * value) if common else value
@@ -210,21 +225,31 @@ def improve_items(
 
     def propose(point):
         """Objective, gradient and curvature at a point, and a bounded step."""
-        derivatives = expected_derivatives(model, point, nodes, counts, frame)
-        gradient = jnp.where(free, derivatives.gradient, 0)
+        value, gradient, curvature = expected_derivatives(
+            model, point, nodes, counts, frame
+        )
+        if together is not None:
+            gradient = jnp.einsum("jhg,jh->jg", together, gradient)
+            curvature = jnp.einsum("jhg,jhk,jkl->jgl", together, curvature, together)
+        gradient = jnp.where(free, gradient, 0)
         free_pairs = free[:, :, None] & free[:, None, :]
-        curvature = jnp.where(free_pairs, derivatives.curvature, identity)
+        curvature = jnp.where(free_pairs, curvature, identity)
         diagonal = jnp.diagonal(curvature, axis1=1, axis2=2)
         if common:
             step, gradient, diagonal = _common_step(
                 gradient, curvature, diagonal, common, weight
             )
+        elif bounded:
+            step = bounded_step(gradient, curvature, point, free, slopes)
+            gradient = jnp.where(slopes & (point <= 0), 0, gradient)
         else:
             step, _ = positive_definite_solve(curvature, gradient)
         axis = None if common else 1
         longest = jnp.max(jnp.abs(step), axis=axis, keepdims=True)
         step = step * jnp.minimum(1, LONGEST_STEP / jnp.maximum(longest, 1e-30))
-        return joint(derivatives.value), gradient, diagonal, step
+        if together is not None:
+            step = jnp.einsum("jhg,jg->jh", together, step)
+        return joint(value), gradient, diagonal, step
 
     def value_of(point):
         return joint(expected_value(model, point, nodes, counts, frame))
@@ -236,6 +261,38 @@ def improve_items(
         best = shortened_step(value_of, best, step, value)
     floor = jnp.finfo(value.dtype).tiny * 1e6
     return ItemUpdate(best, gradient, jnp.maximum(jnp.abs(diagonal), floor))
+
+
+def bounded_step(
+    gradient: Float[Array, "items columns"],
+    curvature: Float[Array, "items columns columns"],
+    rows: Float[Array, "items columns"],
+    free: Bool[Array, "items columns"],
+    slopes: np.ndarray,
+) -> Float[Array, "items columns"]:
+    """To the maximum of each quadratic, where the columns `slopes` stay at or above 0.
+
+    The others are eliminated by their Schur complement, which leaves non-negative
+    least squares in the slopes. Where a coordinate is not `free`, the gradient is 0 and
+    the curvature that of the identity.
+    """
+    inner, outer = np.flatnonzero(~slopes), np.flatnonzero(slopes)
+    base = curvature[:, inner][:, :, inner]
+    cross, own = curvature[:, inner][:, :, outer], curvature[:, outer][:, :, outer]
+    right = jnp.concatenate([cross, gradient[:, inner, None]], axis=2)
+    solve = jax.vmap(lambda x: positive_definite_solve(base, x)[0], 2, 2)
+    solved = solve(right)
+    # A little more curvature where the complement is all rounding error.
+    ridge = 100 * jnp.finfo(rows.dtype).eps * jnp.diagonal(own, axis1=1, axis2=2)
+    schur = own - jnp.einsum("jmk,jml->jkl", cross, solved[..., :-1])
+    schur = schur + ridge[:, :, None] * jnp.eye(len(outer), dtype=rows.dtype)
+    target = gradient[:, outer] - jnp.einsum("jmk,jm->jk", cross, solved[..., -1])
+    target = target + jnp.einsum("jkl,jl->jk", schur, rows[:, outer])
+    move = jax.vmap(nnls)(schur, target) - rows[:, outer]
+    move = jnp.where(free[:, outer], move, 0)  # Exactly.
+    back = solved[..., -1] - jnp.einsum("jmk,jk->jm", solved[..., :-1], move)
+    place = np.argsort(np.concatenate([inner, outer]))
+    return jnp.concatenate([back, move], axis=1)[:, place]
 
 
 def _common_step(gradient, curvature, diagonal, common: tuple[int, ...], weight):

@@ -59,6 +59,11 @@ class AbstractResponseFamily(eqx.Module):
     #: Whether tables of few responses are fitted and scored without their matrix.
     by_cell: ClassVar[bool] = False
 
+    @property
+    def ability_shape(self) -> tuple[int, ...]:
+        """Shape of the ability of a subject: `()` of a number, `(K,)` of a vector."""
+        return (self.dims,) if self.dims else ()
+
     def with_free_slopes(self) -> AbstractResponseFamily | None:
         """The family with a discrimination for each item; None if there is none."""
         return None

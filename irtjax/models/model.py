@@ -95,6 +95,11 @@ class Model(eqx.Module):
     lengths: Lengths | None = None
 
     @property
+    def several(self) -> bool:
+        """Whether a subject has a vector of abilities."""
+        return bool(self.family.ability_shape)
+
+    @property
     def has_lengths(self) -> bool:
         """Whether response lengths are modelled with the responses."""
         return self.lengths is not None

@@ -19,7 +19,6 @@ from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run
 from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.marginal.em import EM
-from irtjax.estimators.marginal.grid import GridEM
 from irtjax.estimators.start import start_values
 from irtjax.likelihood.cubature import grid_nodes
 from irtjax.likelihood.problem import Problem
@@ -218,7 +217,7 @@ def test_science_of_two_factors(shared_data):
     model = factor_model(Factor(2, item_model="graded"), 4)
     model = dataclasses.replace(model, priors=priors)
     data = Responses(jnp.asarray(values, jnp.int8))
-    method = GridEM(tolerance=1e-4, nodes=jnp.asarray(grid_nodes(0.4, 2)))
+    method = EM(jnp.asarray(grid_nodes(0.4, 2)), 1e-4)
     problem, start = Problem.create(model, data), factor_start(model, data)
     fit = run_jit(problem, method, start, max_steps=500)
     assert int(fit.status) == Status.CONVERGED

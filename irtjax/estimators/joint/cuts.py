@@ -22,8 +22,8 @@ from irtjax.estimators.joint.bound import (
     ItemSweep,
     item_sweep,
 )
-from irtjax.estimators.joint.cells import AbstractCells
-from irtjax.likelihood.problem import Problem
+from irtjax.estimators.joint.cells import AbstractCells, cells_of
+from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.families.graded import CLOSED, CLOSEST, filled, is_mark
 from irtjax.numerics.kernels import positive_definite_solve
 
@@ -97,6 +97,33 @@ def closed(
     moved = jnp.where(jnp.any(tied, axis=1, keepdims=True), moved, cuts)
     mean = mean_cut(moved)
     return intercept + mean, moved - mean[:, None]
+
+
+def tied_coordinates(
+    problem: Problem, dtype
+) -> Float[Array, "items columns columns"] | None:
+    """Which coordinates of the items move as one: see `leaders`; None if none may."""
+    cells = cells_of(problem.model)
+    if not cells.ordered or cells.num_cuts == 1:
+        return None
+    together = leaders(problem, cells, dtype)
+    dims = len(problem.model.family.slope_columns)
+    slopes = jnp.broadcast_to(jnp.eye(dims, dtype=dtype), (len(together), dims, dims))
+    upper = jnp.pad(slopes, ((0, 0), (0, 0), (0, cells.num_cuts)))
+    lower = jnp.pad(together, ((0, 0), (0, 0), (dims, 0)))
+    return jnp.concatenate([upper, lower], axis=1)
+
+
+def with_tied_intercepts(start: Start, together: Array | None) -> Start:
+    """The start with intercepts that move as one as close as may be."""
+    if together is None:
+        return start
+    intercept = start.items.intercept
+    cuts, mean = intercept.shape[1], jnp.mean(intercept, axis=1)
+    deviations = intercept - mean[:, None]
+    mean, deviations = closed(together[:, -cuts:, -cuts:], mean, deviations)
+    items = start.items._replace(intercept=mean[:, None] + deviations)
+    return start._replace(items=items)
 
 
 def raise_cuts(

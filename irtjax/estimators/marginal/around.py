@@ -25,7 +25,7 @@ from irtjax._types import Scalar, Status
 from irtjax.estimators.driver import Fit, Run, drive
 from irtjax.estimators.joint.bound import Quadratic
 from irtjax.estimators.joint.objective import block_weight
-from irtjax.estimators.marginal.factor_em import (
+from irtjax.estimators.marginal.quadratic_em import (
     AbstractFactorEM,
     FactorPoint,
     Sweep,

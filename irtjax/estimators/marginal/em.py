@@ -1,9 +1,13 @@
-"""Marginal maximum likelihood (or MAP) by a parameter-expanded EM algorithm.
+r"""Marginal maximum likelihood (or MAP) by EM on quadrature nodes.
 
 Bock and Aitkin's EM on common quadrature nodes (AIMS, chapter on estimation), with
-three accelerations: the ability scale is folded into the items after
+three accelerations: the scale of one ability is folded into the items after
 each maximisation (parameter expansion: Liu, Rubin and Wu 1998), each M-step is a
 modified Newton step per item, and a safeguarded Anderson acceleration.
+
+Several abilities have the nodes L x_t, x_t those of a square grid and L L' the
+correlations of the abilities: all subjects share the nodes, and a pass over the data is
+two products with the tables of the items (`likelihood.counts`).
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from jaxtyping import Array, Float, Int
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_table import FEW_ON_NODES
-from irtjax.estimators.acceptance import check_dimensions
+from irtjax.estimators.acceptance import check_dimensions, check_factors, is_logistic
 from irtjax.estimators.ascent import (
     AbstractAscent,
     AscentState,
@@ -29,10 +33,28 @@ from irtjax.estimators.ascent import (
 )
 from irtjax.estimators.driver import AbstractEstimator, Run, Solution, tree_where
 from irtjax.estimators.estimates import Estimates, Nodes, cut_estimates
-from irtjax.estimators.marginal.factor_em import check_factors, is_logistic
-from irtjax.estimators.marginal.grid import solve_on_grid
+from irtjax.estimators.joint.cuts import tied_coordinates, with_tied_intercepts
+from irtjax.estimators.marginal.correlations import (
+    PRIOR_SUBJECTS,
+    raised_correlation,
+    with_own_correlation,
+)
 from irtjax.estimators.marginal.normal import NormalFactors
-from irtjax.estimators.marginal.refinement import LARGE, AbstractOnNodes, solve_on_nodes
+from irtjax.estimators.marginal.point import (
+    Point,
+    prior_at,
+    reported,
+    residual_of,
+    start_point,
+    update_population,
+    with_linear_slopes,
+)
+from irtjax.estimators.marginal.refinement import (
+    LARGE,
+    AbstractOnNodes,
+    solve_on_grid,
+    solve_on_nodes,
+)
 from irtjax.estimators.settings import check_least
 from irtjax.likelihood.counts import NARROW, Counts, expected_counts
 from irtjax.likelihood.cubature import MOST_DIMS
@@ -44,26 +66,18 @@ from irtjax.likelihood.problem import (
     Problem,
     Start,
     estimation_scale,
+    is_positive,
     orient,
-    report_scale,
 )
+from irtjax.likelihood.products import outer
 from irtjax.likelihood.streamed_counts import streamed_counts
 from irtjax.models.families.continuous import LogitNormalScores
-from irtjax.models.lengths import LengthCoordinates, orient_speed
+from irtjax.models.lengths import LengthCoordinates
 from irtjax.models.model import Model, Population
-from irtjax.numerics.kernels import normal_log_weights
+from irtjax.numerics.kernels import inverse_root, normal_log_weights
 
 if TYPE_CHECKING:
     from irtjax.data.table import ResponseTable
-
-
-class Point(NamedTuple):
-    """What EM estimates: item coordinates, the population, and lengths if any."""
-
-    coordinates: Float[Array, "items columns"]
-    mean: Scalar
-    log_sd: Scalar
-    lengths: LengthCoordinates | None = None
 
 
 class EMCarry(NamedTuple):
@@ -74,13 +88,15 @@ class EMCarry(NamedTuple):
         centre: The node nearest each posterior mean.
         nodes: Standardised nodes, with the logarithms of their weights.
         folding: Whether the scale is folded; off once it lowered the objective.
+        together: Which coordinates of items move as one; see `tied_coordinates`.
     """
 
     frame: Float[Array, "2"]
     centre: Int[Array, " subjects"]
-    nodes: Float[Array, " nodes"]
+    nodes: Float[Array, "nodes *dims"]
     log_weights: Float[Array, " nodes"]
     folding: Array
+    together: Float[Array, "items columns columns"] | None = None
 
 
 #: The default of `EM.tolerance`.
@@ -90,11 +106,13 @@ TOLERANCE = 1e-4
 class EM(AbstractAscent, AbstractOnNodes):
     """Marginal maximum likelihood by EM; with priors, the marginal mode (MAP).
 
-    Models with two or three abilities are solved on a product grid (`marginal.grid`).
+    Models may have up to three abilities, in categories.
 
     Attributes:
-        nodes: Standardised quadrature nodes. `irtjax.fit` chooses them so that they
-            resolve the narrowest posterior; see `choose_nodes`.
+        nodes: Standardised quadrature nodes; of several abilities `[nodes, dims]`, such
+            as `grid_nodes` gives. `irtjax.fit` chooses them so that they resolve the
+            narrowest posterior (`choose_nodes`, `choose_grid`), and takes a list for
+            the nodes of each ability.
         tolerance: Converged when every free parameter's gradient and last move are
             below this many standard errors. With histograms `irtjax.fit` uses 1e-3
             for 1e-4, the default, also where it is given.
@@ -107,6 +125,7 @@ class EM(AbstractAscent, AbstractOnNodes):
     """
 
     several: ClassVar[bool] = True
+    prior_subjects: ClassVar[float] = PRIOR_SUBJECTS
 
     tolerance: float | Array = TOLERANCE
     population: str = eqx.field(static=True, default="normal")
@@ -121,7 +140,7 @@ class EM(AbstractAscent, AbstractOnNodes):
     def suited(self, model: Any, num_subjects: int) -> AbstractEstimator:
         """Exact EM for several abilities of scores."""
         family = getattr(model, "family", None)
-        if isinstance(family, LogitNormalScores) and family.dims:
+        if isinstance(family, LogitNormalScores) and family.ability_shape:
             return NormalFactors()
         return super().suited(model, num_subjects)
 
@@ -132,7 +151,7 @@ class EM(AbstractAscent, AbstractOnNodes):
         nodes; on hundreds of nodes the matrix has windows of two fifths of them.
         """
         family = model.family
-        possible = family.by_cell and not family.dims and not model.has_lengths
+        possible = family.by_cell and not model.several and not model.has_lengths
         return FEW_ON_NODES if possible else 0.0
 
     def divides(self, model: Any) -> bool:
@@ -155,12 +174,13 @@ class EM(AbstractAscent, AbstractOnNodes):
     def check(self, problem: Problem) -> None:
         """Refuses more abilities than a grid has, and settings that need one."""
         check_dimensions(self, problem)
-        dims = problem.model.family.dims
-        if not dims:
+        model = problem.model
+        if not model.several:
             return
-        check_factors(problem.model, "EM", logistic=False)
+        check_factors(model, "EM", logistic=False)
+        (dims,) = model.family.ability_shape
         if dims > MOST_DIMS:
-            other = "method='gvem' or " * is_logistic(problem.model.family)
+            other = "method='gvem' or " * is_logistic(model.family)
             raise ValueError(
                 f"method 'em' integrates over a grid of at most {MOST_DIMS} abilities,"
                 f" not {dims}: use {other}method='mm'"
@@ -171,18 +191,18 @@ class EM(AbstractAscent, AbstractOnNodes):
 
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> AscentState:
         """State at the start values."""
-        self.check_nodes()
-        if problem.model.family.dims:
-            raise ValueError(
-                f"a step of EM needs one ability, and a {problem.model.name} model has"
-                f" {problem.model.family.dims}: use GVEM(), or GridEM with nodes of"
-                " several abilities (irtjax.estimators.marginal.grid)"
-            )
+        self.check_nodes(problem)
         if self.population not in ("normal", "histogram"):
             raise ValueError(
                 f"population {self.population!r} is neither 'normal' nor 'histogram'"
             )
-        start = orient(problem, start)
+        together = None
+        if problem.model.several:
+            together = tied_coordinates(problem, start.items.intercept.dtype)
+            start = with_tied_intercepts(start, together)
+            start = with_own_correlation(problem, start)
+        else:
+            start = orient(problem, start)
         population = estimation_scale(problem, start)
         point = start_point(problem, start, self.population)
         dtype, num_subjects = point.coordinates.dtype, problem.data.num_subjects
@@ -196,8 +216,11 @@ class EM(AbstractAscent, AbstractOnNodes):
             nodes,
             log_weights,
             jnp.ones((), bool),
+            together,
         )
-        return self.first_state(point, num_subjects, carry=carry, has_fallback=True)
+        # Of several abilities nothing is folded.
+        one = not problem.model.several
+        return self.first_state(point, num_subjects, carry=carry, has_fallback=one)
 
     def with_pass(self, problem: Problem, state: AscentState | None) -> Problem:
         """With the expected counts at a state, of streamed responses."""
@@ -207,10 +230,11 @@ class EM(AbstractAscent, AbstractOnNodes):
         sums = None
         if state is not None:
             point, carry = state.point, state.carry
+            model = with_linear_slopes(problem).model
             sums = streamed_counts(
-                problem.model,
-                problem.model.constrain(point.coordinates),
-                point.mean + jnp.exp(point.log_sd) * carry.nodes,
+                model,
+                model.constrain(point.coordinates),
+                point.abilities(carry.nodes),
                 carry.log_weights,
                 data,
                 centre=carry.centre if self.window else None,
@@ -237,7 +261,7 @@ class EM(AbstractAscent, AbstractOnNodes):
 
         The shared rounding lets steps continue that lower the objective a little.
         """
-        return (state.refused >= 3) | (state.flat >= 20)
+        return super().stalled(state) | (state.flat >= 20)
 
     def image(self, problem: Problem, state: AscentState) -> Image:
         """One pass over the data and one maximisation, the ability scale folded in.
@@ -245,11 +269,13 @@ class EM(AbstractAscent, AbstractOnNodes):
         The fallback is not folded: on nodes too coarse for the posteriors, folding is
         not exactly neutral. Once only the fallback was accepted, it is the image.
         """
-        model, point, carry = problem.model, state.point, state.carry
+        point, carry = state.point, state.carry
+        bounded = problem.model.several and is_positive(problem.model)
         problem, part = with_lengths(
-            problem, model.length_model.constrain(point.lengths)
+            with_linear_slopes(problem),
+            problem.model.length_model.constrain(point.lengths),
         )
-        data, nodes = problem.data, point.mean + jnp.exp(point.log_sd) * carry.nodes
+        model, data, nodes = problem.model, problem.data, point.abilities(carry.nodes)
         counts = expected_counts(
             model,
             model.constrain(point.coordinates),
@@ -273,6 +299,8 @@ class EM(AbstractAscent, AbstractOnNodes):
             frame,
             self.num_newton,
             data.item_weight,
+            bounded,
+            carry.together,
         )
         raised = point._replace(coordinates=update.coordinates)
         folded, new = self._with_population(problem, raised, carry, counts)
@@ -281,24 +309,55 @@ class EM(AbstractAscent, AbstractOnNodes):
             raised, folded, curvature = _with_lengths(
                 part, data, counts, raised, folded
             )
-        folding = carry.folding & (state.refused < 2)
-        image = tree_where(folding, folded, raised)
+        image, fallback, folding = folded, None, carry.folding
+        if state.fallback is not None:
+            folding = folding & (state.refused < 2)
+            image, fallback = tree_where(folding, folded, raised), raised
         one = jnp.ones((), log_marginal.dtype) * data.num_subjects**0.5
+        of_population = jax.tree.map(
+            lambda x: jnp.broadcast_to(one, x.shape),
+            (point.mean, point.log_sd, point.correlation),
+        )
+        mean, log_sd, correlation = of_population
         scale = jnp.where(problem.free, jnp.sqrt(update.curvature), 0)
+        lengths = jax.tree.map(jnp.sqrt, curvature)
         return Image(
             image,
             log_marginal,
             prior,
             residual_of(problem, point, image, update, counts.nodes, curvature),
-            Point(scale, one, one, jax.tree.map(jnp.sqrt, curvature)),
+            Point(scale, mean, log_sd, lengths, correlation),
             new._replace(frame=frame, centre=counts.centre, folding=folding),
-            raised,
+            fallback,
         )
+
+    def feasible(
+        self, problem: Problem, state: AscentState, proposal: Point, image: Image
+    ) -> Point:
+        """Slopes of several abilities within bounds, correlations positive definite."""
+        if proposal.correlation is None:
+            return proposal
+        rows = proposal.coordinates
+        if is_positive(problem.model):
+            slopes = list(problem.model.family.slope_columns)
+            is_slope = np.isin(np.arange(rows.shape[1]), slopes)
+            rows = jnp.where(is_slope, jnp.maximum(rows, 0), rows)
+        # Fixed coordinates stay exactly, not up to the rounding of a mixture.
+        rows = jnp.where(problem.free, rows, state.point.coordinates)
+        fine = jnp.all(jnp.isfinite(inverse_root(proposal.correlation)))
+        return tree_where(fine, proposal._replace(coordinates=rows), image.point)
 
     def _with_population(
         self, problem: Problem, point: Point, carry: EMCarry, counts: Counts
     ) -> tuple[Point, EMCarry]:
         """The point with the best population, and the nodes of a histogram with it."""
+        if point.correlation is not None:
+            theta, total = point.abilities(carry.nodes), jnp.sum(counts.nodes)
+            second = (counts.nodes @ outer(theta)).reshape(point.correlation.shape)
+            correlation = raised_correlation(
+                problem, point.correlation, second / total, total
+            )
+            return point._replace(correlation=correlation), carry
         histogram = self.population == "histogram"
         folded, mean, sd = update_population(
             problem, point, carry.nodes, counts.nodes, histogram=histogram
@@ -310,9 +369,11 @@ class EM(AbstractAscent, AbstractOnNodes):
         nodes = (carry.nodes - mean) / sd
         return folded, carry._replace(nodes=nodes, log_weights=log_weights)
 
-    def nodes_of(self, state: AscentState) -> Nodes:
-        """Nodes, their weights, and the one nearest to each subject."""
+    def nodes_of(self, state: AscentState) -> Nodes | None:
+        """Nodes, their weights, and the one nearest to each subject, of one ability."""
         carry = state.carry
+        if state.point.correlation is not None:
+            return None
         return Nodes(carry.nodes, carry.log_weights, carry.centre)
 
     def result(self, problem: Problem, state: AscentState) -> tuple[Parameters, Array]:
@@ -322,8 +383,11 @@ class EM(AbstractAscent, AbstractOnNodes):
         return reported(problem, state.best, weights), state.log_lik
 
     def record(self) -> dict[str, Any]:
-        """The form of abilities."""
-        return {"population": self.population}
+        """The form of abilities, and the number of nodes of several."""
+        record: dict[str, Any] = {"population": self.population}
+        if self.nodes is not None and np.ndim(self.nodes) > 1:
+            record["nodes"] = len(self.nodes)
+        return record
 
     def for_vmap(self) -> EM:
         """On all nodes: a window under `vmap` computes both branches."""
@@ -347,78 +411,19 @@ class EM(AbstractAscent, AbstractOnNodes):
             tolerance = max(tolerance, 1e-2)
         method = dataclasses.replace(self, tolerance=tolerance)
         steps = run.steps(self.runs.max_steps)
-        if problem.model.family.dims:
-            line = None if self.nodes is None else np.asarray(self.nodes)
-            return solve_on_grid(
-                problem, start, run, tolerance, self.memory, steps, line
-            )
+        if problem.model.several:
+            return solve_on_grid(problem, method, start, run, steps)
         problem = pad_problem(problem, start.items[0].dtype)
         start = pad_start(start, problem.data)
         return solve_on_nodes(problem, method, start, None, steps, run.clock)
 
     def estimates(self, problem: Problem, solution: Solution, run: Run) -> Estimates:
         """Errors and abilities of the padded data that `solve` had."""
-        if problem.model.family.dims:
+        if problem.model.several:
             return super().estimates(problem, solution, run)
         dtype = solution.fit.parameters.items[0].dtype
         padded = super().estimates(pad_problem(problem, dtype), solution, run)
         return cut_estimates(padded, problem)
-
-
-def start_point(problem: Problem, start: Start, population: str) -> Point:
-    """The point at start values that are oriented (`orient`).
-
-    Raises:
-        ValueError: If the model or the start does not suit lengths.
-    """
-    model = problem.model
-    coordinates = model.unconstrain(start.items)
-    normal = estimation_scale(problem, start)
-    mean, sd = (jnp.asarray(x, coordinates.dtype) for x in (normal.mean, normal.sd))
-    point = Point(coordinates, mean, jnp.log(sd))
-    if not model.has_lengths:
-        return point
-    if problem.anchored or not model.family.has_slope:
-        raise ValueError(
-            "response lengths need a model with item discriminations and without"
-            " anchors: ability and speed are standardised together"
-        )
-    if population != "normal":
-        raise ValueError("response lengths need population='normal'")
-    if start.lengths is None:
-        raise ValueError(
-            "the start values hold no parameters of the response lengths; make them"
-            " by start_values"
-        )
-    lengths = model.length_model.unconstrain(orient_speed(start.lengths))
-    return point._replace(lengths=lengths)
-
-
-def prior_at(
-    problem: Problem, part: LengthPart | None, point: Point, frame: Array
-) -> tuple[Scalar, Array]:
-    """Log prior of a point, and the frame of the priors, found from the last `frame`.
-
-    Weighted as the likelihood is: a resampled item brings its prior with it.
-    """
-    model, weight = problem.model, problem.data.item_weight
-    if not problem.anchored:
-        frame = model.prior_frame(point.coordinates, frame, item_weight=weight)
-    prior = model.total_log_prior(point.coordinates, frame, weight)
-    prior = prior + model.log_common_slope_prior(jnp.exp(point.log_sd))
-    if part is not None:
-        prior = prior + part.model.log_prior(part.parameters, problem.data.item_weight)
-    return prior, frame
-
-
-def reported(
-    problem: Problem, point: Point, log_weights: Array | None = None
-) -> Parameters:
-    """The estimates of a point on the scale that the model reports."""
-    items = problem.model.constrain(point.coordinates)
-    population = Population(point.mean, jnp.exp(point.log_sd), log_weights)
-    lengths = problem.model.length_model.constrain(point.lengths)
-    return report_scale(problem, Parameters(items, population, None, lengths))
 
 
 def _with_lengths(
@@ -439,84 +444,8 @@ def _with_lengths(
 def _nearest_nodes(start: Start, population: Population, nodes, num_subjects: int):
     """Node nearest each start ability; the middle where none is given."""
     theta = start.theta
-    if theta is None:
+    if theta is None or nodes.ndim > 1:
         return jnp.full(num_subjects, nodes.shape[0] // 2, jnp.int32)
     standard = (theta - population.mean) / population.sd
     nearest = jnp.searchsorted(nodes, standard.astype(nodes.dtype))
     return jnp.clip(nearest, 0, nodes.shape[0] - 1).astype(jnp.int32)
-
-
-def residual_of(
-    problem, point, image, update, at_nodes, curvature, *, gradient: bool = True
-) -> Scalar:
-    """Largest move, and gradient if requested, of a free parameter, in standard errors.
-
-    Lengths are maximised in closed form: their move is gradient over curvature.
-    """
-    scale = jnp.sqrt(update.curvature)
-    move = jnp.abs(image.coordinates - point.coordinates) * scale
-    if gradient:
-        move = jnp.maximum(move, jnp.abs(update.gradient) / scale)
-    largest = jnp.max(jnp.where(problem.free, move, 0))
-    root = jnp.sqrt(jnp.sum(at_nodes))
-    shift = jnp.abs(image.mean - point.mean) * jnp.exp(-point.log_sd) * root
-    stretch = jnp.abs(image.log_sd - point.log_sd) * root
-    largest = jnp.maximum(largest, jnp.maximum(shift, stretch))
-    if curvature is None:
-        return largest
-    moves = jax.tree.map(
-        lambda new, old, bend: jnp.max(jnp.abs(new - old) * jnp.sqrt(bend)),
-        image.lengths,
-        point.lengths,
-        curvature,
-    )
-    return jnp.maximum(largest, jnp.max(jnp.stack(jax.tree.leaves(moves))))
-
-
-def update_population(
-    problem: Problem, point: Point, standard: Array, at_nodes: Array, *, histogram: bool
-) -> tuple[Point, Scalar, Scalar]:
-    """The point with the population that fits best, folded in where the scale is free.
-
-    `at_nodes` is the expected number of subjects at each standardised node; with
-    `histogram` the form of the population is free. Standardised abilities t become
-    (t - mean) / sd of the mean and sd that are returned.
-    """
-    model = problem.model
-    total = jnp.sum(at_nodes)
-    mean = jnp.sum(at_nodes * standard) / total
-    variance = jnp.sum(at_nodes * (standard - mean) ** 2) / total
-    sd = jnp.sqrt(jnp.maximum(variance, 1e-8))
-    if not histogram and not model.family.has_slope:
-        sd = _common_scale(model, point.log_sd, variance, total)
-    old = jnp.exp(point.log_sd)
-    if problem.anchored:
-        new = point._replace(
-            mean=point.mean + old * mean, log_sd=point.log_sd + jnp.log(sd)
-        )
-    elif model.family.has_slope:
-        new = point._replace(coordinates=model.fold(point.coordinates, mean, sd))
-    else:
-        shifted = model.fold(point.coordinates, old * mean, jnp.ones_like(sd))
-        new = point._replace(coordinates=shifted, log_sd=point.log_sd + jnp.log(sd))
-    return new, mean, sd
-
-
-def _common_scale(model: Model, log_sd: Scalar, variance: Scalar, total: Scalar):
-    """Factor s on the standard deviation of ability where all slopes are one.
-
-    Maximises -n (log s + v / (2 s^2)) + log prior of the common slope, by Newton steps
-    from the maximum-likelihood value sqrt(v).
-    """
-
-    def objective(log_factor):
-        fit = -log_factor - variance * jnp.exp(-2 * log_factor) / 2
-        return total * fit + model.log_common_slope_prior(jnp.exp(log_sd + log_factor))
-
-    start = 0.5 * jnp.log(jnp.maximum(variance, 1e-8))
-    best = start
-    for _ in range(4):
-        slope = jax.grad(objective)(best)
-        curvature = jnp.abs(jax.grad(jax.grad(objective))(best)) + 1e-12
-        best = best + jnp.clip(slope / curvature, -0.5, 0.5)
-    return jnp.exp(jnp.where(objective(best) >= objective(start), best, start))

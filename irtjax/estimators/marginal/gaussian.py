@@ -1,7 +1,7 @@
 r"""Gaussian variational EM of logistic factor models (Cho, Wang, Zhang and Xu 2021).
 
 The posterior of the abilities of a subject is taken as N(mu_i, S_i), which with the
-bound of `factor_em` has closed forms. With h_ij = h(xi_ij), n trials and weights v_j,
+bound of `quadratic_em` has closed forms. With h_ij = h(xi_ij), n trials, weights v_j,
 
     S_i^-1 = Sigma^-1 + 2 sum_j v_j n_ij h_ij a_j a_j',
     mu_i = S_i sum_j v_j ((y_ij - n_ij / 2) - 2 n_ij h_ij d_j) a_j,
@@ -35,7 +35,7 @@ from irtjax.estimators.driver import Run, RunSettings, Solution, drive
 from irtjax.estimators.joint.bound import Quadratic
 from irtjax.estimators.joint.objective import block_weight
 from irtjax.estimators.marginal.around import EMAround, refine
-from irtjax.estimators.marginal.factor_em import AbstractFactorEM, FactorPoint, Sweep
+from irtjax.estimators.marginal.quadratic_em import AbstractFactorEM, FactorPoint, Sweep
 from irtjax.estimators.settings import check_least
 from irtjax.likelihood.cubature import points_for
 from irtjax.likelihood.problem import Problem, Start

@@ -27,17 +27,19 @@ from irtjax.data.responses import Responses
 from irtjax.estimators.ascent import AscentState, Image
 from irtjax.estimators.joint.bound import Quadratic, add_normal_prior, update_items
 from irtjax.estimators.joint.objective import block_weight
-from irtjax.estimators.marginal.factor_em import (
+from irtjax.estimators.marginal.correlations import (
+    oriented,
+    raised_correlation,
+    with_own_correlation,
+)
+from irtjax.estimators.marginal.quadratic_em import (
     AbstractFactorMarginal,
     FactorPoint,
     free_of,
-    is_positive,
-    log_prior_of,
-    oriented,
+    log_prior_at,
     prior_moments,
-    with_own_correlation,
 )
-from irtjax.likelihood.problem import Parameters, Problem, Start
+from irtjax.likelihood.problem import Parameters, Problem, Start, is_positive
 from irtjax.likelihood.products import outer
 from irtjax.models.families.continuous import LogitNormalScores, ScoreItems
 from irtjax.models.model import Model
@@ -86,7 +88,7 @@ class NormalFactors(AbstractFactorMarginal):
     def check(self, problem: Problem) -> None:
         """Refuses other families, and priors that are not conjugate."""
         model = problem.model
-        if not (isinstance(model.family, LogitNormalScores) and model.family.dims):
+        if not (isinstance(model.family, LogitNormalScores) and model.several):
             raise ValueError(
                 f"NormalFactors fits several abilities to scores, not {model.name!r}"
             )
@@ -112,7 +114,7 @@ class NormalFactors(AbstractFactorMarginal):
         """Raises items and correlations: a pass over the data."""
         data, point = problem.data, state.point
         log_lik, moments, second = normal_sweep(data, point)
-        log_prior = log_prior_of(problem, _items_of(point), point.correlation)
+        log_prior = log_prior_at(problem, _items_of(point), point.correlation)
         total = jnp.sum(weigh_rows(jnp.ones_like(log_lik), data.subject_weight))
         raised, scale, residual = self._raised(problem, point, moments, second, total)
         return Image(raised, log_lik, log_prior, residual, scale)
@@ -129,7 +131,7 @@ class NormalFactors(AbstractFactorMarginal):
         items = add_normal_prior(bound, old, *prior_moments(model, factors))
         stacked = update_items(items, old, free_of(problem), is_positive(model))
         log_sd = _log_sd(model, moments, stacked)
-        correlation = self._correlation(problem, point.correlation, second, total)
+        correlation = raised_correlation(problem, point.correlation, second, total)
         image = NormalPoint(stacked, log_sd, correlation)
         each = weigh_rows(items.diagonal, problem.data.item_weight)
         scale = NormalPoint(
@@ -142,9 +144,10 @@ class NormalFactors(AbstractFactorMarginal):
     def result(
         self, problem: Problem, state: AscentState
     ) -> tuple[Parameters, Float[Array, " subjects"]]:
-        """Items and correlations, in the order of `factor_em.oriented`."""
-        slopes, population = oriented(problem, state.best)
-        items = _items_of(state.best)._replace(discrimination=slopes)
+        """Items and correlations, in the order of `oriented`."""
+        best = state.best
+        slopes, population = oriented(problem, best.stacked[:, 1:], best.correlation)
+        items = _items_of(best)._replace(discrimination=slopes)
         return Parameters(items, population), state.log_lik
 
 

@@ -26,8 +26,8 @@ from jaxtyping import Array, Float, Int
 from irtjax._types import KeyArray, Scalar
 from irtjax.estimators.driver import Progress, Run, RunSettings, Solution
 from irtjax.estimators.marginal.draws import draw_augmented, draw_on_nodes, node_weights
-from irtjax.estimators.marginal.em import (
-    EM,
+from irtjax.estimators.marginal.em import EM
+from irtjax.estimators.marginal.point import (
     Point,
     prior_at,
     reported,
@@ -231,7 +231,7 @@ class SAEM(AbstractOnNodes):
 
     def _check(self, problem: Problem, key: KeyArray | None) -> None:
         """Refuses a run without key, and models that the sampler does not serve."""
-        self.check_nodes()
+        self.check_nodes(problem)
         if key is None:
             raise ValueError("SAEM draws at random: pass key=jax.random.key(0)")
         if self.sampler not in SAMPLERS:

@@ -15,14 +15,11 @@ from irtjax.estimators.driver import Run, run_jit
 from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.marginal import around
 from irtjax.estimators.marginal.around import EMAround
+from irtjax.estimators.marginal.correlations import PRIOR_SUBJECTS, best_correlation
 from irtjax.estimators.marginal.em import EM
-from irtjax.estimators.marginal.factor_em import (
-    PRIOR_SUBJECTS,
-    FactorPoint,
-    best_correlation,
-)
 from irtjax.estimators.marginal.gaussian import GVEM
-from irtjax.estimators.marginal.grid import GridEM, nodes_for_items
+from irtjax.estimators.marginal.quadratic_em import FactorPoint
+from irtjax.estimators.marginal.refinement import choose_grid
 from irtjax.estimators.timing import Clock
 from irtjax.fitting.bootstrap import refit
 from irtjax.inference.vector_scores import score_factors
@@ -130,7 +127,7 @@ def test_the_log_likelihood_is_that_of_quadrature(confirmatory):
 )
 def test_both_methods_end_at_the_maximum_of_the_log_posterior(confirmatory):
     problem, gvem = problem_of(confirmatory), solved(confirmatory).fit
-    found = GridEM(tolerance=1e-5, nodes=jnp.asarray(grid_nodes(0.4, DIMS)))
+    found = EM(jnp.asarray(grid_nodes(0.4, DIMS)), 1e-5)
     start = Start(gvem.parameters.items, None, gvem.parameters.population)
     grid = run_jit(problem, found, start, max_steps=500)
     assert int(grid.status) == int(gvem.status) == irtjax.Status.CONVERGED
@@ -242,13 +239,23 @@ def test_counts_are_sums_of_responses():
         items=jax.tree.map(lambda x: jnp.concatenate([x, x]), start.items)
     )
     around = EMAround(points=points_for(DIMS, 0, jax.random.key(0)))
-    for method in (GVEM(), around, GridEM(nodes=jnp.asarray(grid_nodes(0.7, DIMS)))):
+    for method in (GVEM(), around):
         sweep = jax.jit(functools.partial(_swept, method=method))
         one, two = sweep(problem, start, counts), sweep(copied, doubled, twice)
         np.testing.assert_allclose(one[0], two[0], atol=1e-9)
         np.testing.assert_allclose(one[1], two[1], atol=1e-9)
         each = two[2][:ITEMS] + two[2][ITEMS:]
         np.testing.assert_allclose(one[2], each, atol=1e-8)
+    on_grid = EM(jnp.asarray(grid_nodes(0.7, DIMS)))
+
+    @jax.jit
+    def image(problem, start, data):
+        problem = dataclasses.replace(problem, data=data)
+        return on_grid.image(problem, on_grid.init(problem, start, None))
+
+    one, two = image(problem, start, counts), image(copied, doubled, twice)
+    np.testing.assert_allclose(one.log_lik, two.log_lik, atol=1e-9)
+    np.testing.assert_allclose(one.point.correlation, two.point.correlation, atol=1e-9)
 
 
 @pytest.mark.slow  # A program under vmap.
@@ -290,7 +297,7 @@ def test_a_posterior_too_narrow_for_a_grid_is_refused_with_the_nodes_needed():
         Population(jnp.zeros(DIMS), jnp.ones(DIMS)),
     )
     with pytest.raises(ValueError, match=r"needs [\d,]+ nodes, above 30,000: use"):
-        nodes_for_items(problem, found)
+        choose_grid(problem, found)
 
 
 def test_a_watcher_sees_the_last_pass_and_changes_no_likelihood(monkeypatch):
@@ -354,7 +361,7 @@ def test_the_grid_of_one_ability_is_that_of_em():
     family = dataclasses.replace(plain.family, dims=1)
     slopes = start.items.discrimination[:, None]
     several = Start(start.items._replace(discrimination=slopes))
-    method = GridEM(tolerance=1e-9, nodes=nodes[:, None])
+    method = EM(nodes[:, None], 1e-9)
     problem = Problem.create(irtjax.Model("factor", family), data)
     grid = run_jit(problem, method, several, max_steps=500)
     assert float(grid.objective) == pytest.approx(float(em.objective), abs=1e-10)
@@ -386,7 +393,9 @@ def test_too_many_nodes_are_refused_before_anything_is_fitted():
 def test_functions_of_one_ability_name_those_of_several():
     problem, start = problem_of(), start_of()
     nodes, weight = jnp.linspace(-6, 6, 21), jnp.ones((1, SUBJECTS))
-    with pytest.raises(ValueError, match=r"use GVEM\(\), or GridEM with nodes"):
+    with pytest.raises(
+        ValueError, match=r"of shape \(21,\), and .* need \[nodes, 2\]:"
+    ):
         refit(problem, EM(nodes), start, weight)
     coordinates = problem.model.unconstrain(start.items)
     population = Population(jnp.zeros(DIMS), jnp.ones(DIMS))

@@ -13,13 +13,11 @@ from scipy.special import expit, logsumexp, ndtr
 import irtjax
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_start import factor_start
-from irtjax.estimators.joint.bound import Quadratic
 from irtjax.estimators.joint.cuts import CLOSEST
+from irtjax.estimators.marginal.correlations import PRIOR_SUBJECTS
 from irtjax.estimators.marginal.em import EM
-from irtjax.estimators.marginal.factor_em import PRIOR_SUBJECTS
-from irtjax.estimators.marginal.grid import GridEM
-from irtjax.estimators.marginal.newton import _newton_step
 from irtjax.likelihood.cubature import grid_nodes
+from irtjax.likelihood.item_steps import bounded_step
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
@@ -83,7 +81,7 @@ def problem_of(kind, count):
 def solved(kind, count=3):
     problem = problem_of(kind, count)
     start = factor_start(problem.model, problem.data, mask=MASK)
-    method = GridEM(tolerance=1e-5, nodes=jnp.asarray(grid_nodes(0.4, DIMS)))
+    method = EM(jnp.asarray(grid_nodes(0.4, DIMS)), 1e-5)
     return run_jit(problem, method, start, max_steps=500)
 
 
@@ -164,7 +162,7 @@ def test_two_categories_are_the_binary_model(kind):
     zero = jnp.zeros(ITEMS)
     items = LogisticItems(slopes, intercept[:, 0], zero, zero + 1)
     start = Start(items, None, found.parameters.population)
-    method = GridEM(tolerance=1e-5, nodes=jnp.asarray(grid_nodes(0.4, DIMS)))
+    method = EM(jnp.asarray(grid_nodes(0.4, DIMS)), 1e-5)
     other = run_jit(binary, method, start, max_steps=500)
     assert float(found.objective) == pytest.approx(float(other.objective), abs=1e-9)
     one, two = found.parameters.items, other.parameters.items
@@ -184,7 +182,7 @@ def test_non_negative_slopes_meet_the_conditions_of_a_maximum():
     priors = {**model.priors, "discrimination": Normal(0.0, 1.0)}
     problem = Problem.create(dataclasses.replace(model, priors=priors), data)
     start = factor_start(problem.model, data)
-    method = GridEM(tolerance=1e-5, nodes=jnp.asarray(grid_nodes(0.4, DIMS)))
+    method = EM(jnp.asarray(grid_nodes(0.4, DIMS)), 1e-5)
     fit = run_jit(problem, method, start, max_steps=500)
     assert int(fit.status) == irtjax.Status.CONVERGED
     slopes, cuts = (np.asarray(x) for x in fit.parameters.items)
@@ -210,32 +208,35 @@ def test_a_newton_step_ends_at_the_maximum_of_its_quadratic():
     rng = np.random.default_rng(0)
     root = rng.normal(size=(6, 5, 5))
     curvature = root @ root.swapaxes(1, 2) + 0.3 * np.eye(5)
-    gradient = 3 * rng.normal(size=(6, 5))
-    stacked = np.abs(rng.normal(size=(6, 5)))
+    gradient, rows = 3 * rng.normal(size=(6, 5)), np.abs(rng.normal(size=(6, 5)))
     free = np.ones((6, 5), bool)
     free[1, 4] = free[2, 0] = False
-    bounds = Quadratic(jnp.asarray(gradient), jnp.asarray(curvature))
-    given = bounds, jnp.asarray(stacked), jnp.asarray(free), 2
-    for positive in (False, True):
-        found = stacked + np.asarray(_newton_step(*given, positive))
-        at_zero = 0
-        for j in range(6):
-            low = np.r_[np.full(3, -np.inf), np.zeros(2) if positive else [-np.inf] * 2]
-            low, high = low, np.full(5, np.inf)
-            low[~free[j]] = high[~free[j]] = stacked[j, ~free[j]]
+    slopes = np.arange(5) < 2
+    pairs = free[:, :, None] & free[:, None, :]
+    step = bounded_step(
+        jnp.where(free, gradient, 0),
+        jnp.where(pairs, curvature, np.eye(5)),
+        jnp.asarray(rows),
+        jnp.asarray(free),
+        slopes,
+    )
+    reached = rows + np.asarray(step)
+    for j in range(6):
+        low, high = np.where(slopes, 0, -np.inf), np.full(5, np.inf)
+        low[~free[j]] = high[~free[j]] = rows[j, ~free[j]]
 
-            def loss(x, j=j):
-                move = x - stacked[j]
-                bend = curvature[j] @ move
-                return -gradient[j] @ move + move @ bend / 2, bend - gradient[j]
+        def loss(x, j=j):
+            move = x - rows[j]
+            bend = curvature[j] @ move
+            return -gradient[j] @ move + move @ bend / 2, bend - gradient[j]
 
-            options = {"ftol": 1e-15, "gtol": 1e-10}
-            best = minimize(
-                loss, stacked[j], jac=True, bounds=Bounds(low, high), options=options
-            )
-            np.testing.assert_allclose(found[j], best.x, atol=1e-5)
-            at_zero += int((found[j, 3:] == 0).sum())
-        assert (at_zero > 0) == positive
+        options = {"ftol": 1e-15, "gtol": 1e-10}
+        best = minimize(
+            loss, rows[j], jac=True, bounds=Bounds(low, high), options=options
+        )
+        np.testing.assert_allclose(reached[j], best.x, atol=1e-5)
+        assert np.all(reached[j, ~free[j]] == rows[j, ~free[j]])
+    assert (reached[:, slopes] == 0).any()
 
 
 def test_one_factor_of_partial_credit_is_the_model_of_one_ability():
@@ -258,7 +259,7 @@ def test_the_grid_of_one_ability_is_that_of_em(name):
     slopes = start.items.discrimination[:, None]
     several = Start(start.items._replace(discrimination=slopes))
     model = irtjax.Model("factor", dataclasses.replace(family, dims=1))
-    method = GridEM(tolerance=1e-9, nodes=nodes[:, None])
+    method = EM(nodes[:, None], 1e-9)
     grid = run_jit(Problem.create(model, data), method, several, max_steps=500)
     assert float(grid.objective) == pytest.approx(float(em.objective), abs=1e-9)
     found = grid.parameters.items.discrimination[:, 0]
@@ -333,7 +334,7 @@ def test_every_verb_of_a_factor_model_of_partial_credit(tmp_path):
     given = jax.tree.map(jnp.asarray, fit.parameters)
     problem = Problem.create(fit.model, table.responses(float))
     start = Start(given.items, None, given.population)
-    method = GridEM(nodes=jnp.asarray(grid_nodes(0.5, DIMS)))
+    method = EM(jnp.asarray(grid_nodes(0.5, DIMS)))
     found = irtjax.bootstrap(
         problem, method, start, key=jax.random.key(2), num_replicates=3, max_steps=5
     )
