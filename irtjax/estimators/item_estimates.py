@@ -66,7 +66,7 @@ NORMAL_WEIGHTS = 1e-3
 DRAWS = 200
 
 
-class ItemErrors(NamedTuple):
+class ParameterErrors(NamedTuple):
     """Errors of items: in the coordinates of the family, and what is wrong with them.
 
     Of models with response lengths `lengths` has all errors; of several abilities
@@ -97,18 +97,18 @@ def item_estimates(
     """
     parameters = solution.fit.parameters
     several = jnp.ndim(parameters.population.mean) > 0
-    make = NormalPosteriors.of if several else NodePosteriors.of
+    make = ModalPosteriors.of if several else NodePosteriors.of
     posteriors = make(problem, solution, clock)
     problem = posteriors.problem
     coordinates, log_prior = _coordinates(problem, parameters)
-    errors = ItemErrors()
+    errors = ParameterErrors()
     clock.report("standard errors", 0, math.nan, math.nan)
     with clock.phase("standard_errors"):
         if standard_errors != "none":
             errors = posteriors.errors(coordinates, standard_errors)
     clock.report("scores", 0, math.nan, math.nan)
     with clock.phase("scores"):
-        scores = posteriors.scores(errors if item_uncertainty else ItemErrors())
+        scores = posteriors.scores(errors if item_uncertainty else ParameterErrors())
     return Estimates(
         problem=problem,
         parameters=parameters,
@@ -207,7 +207,7 @@ class NodePosteriors(NamedTuple):
             population = population._replace(log_weights=grid.log_weights)
         return cls(problem, with_evidence, part, solution, population, grid, nodes)
 
-    def errors(self, coordinates: Array, kind: str) -> ItemErrors:
+    def errors(self, coordinates: Array, kind: str) -> ParameterErrors:
         """Errors of the items at their coordinates."""
         problem, model = self.problem, self.problem.model
         if self.part is None:
@@ -215,21 +215,23 @@ class NodePosteriors(NamedTuple):
                 problem, coordinates, self.population, self.nodes, kind=kind
             )
             count = int(covariance.negative)
-            return ItemErrors(covariance, (_no_maximum(model, count),) if count else ())
+            return ParameterErrors(
+                covariance, (_no_maximum(model, count),) if count else ()
+            )
         lengths = length_covariance(
             self.with_all, coordinates, self.part.parameters, self.nodes
         )
         covariance = lengths.of_items()
         if bool(covariance.definite):
-            return ItemErrors(covariance, (), lengths)
+            return ParameterErrors(covariance, (), lengths)
         cure = "use fewer items or more subjects" if model.priors else "use priors"
         warning = (
             "the information matrix is not positive definite: some item parameters are"
             f" not identified, so no item standard errors are given; {cure}"
         )
-        return ItemErrors(warnings=(warning,))
+        return ParameterErrors(warnings=(warning,))
 
-    def scores(self, errors: ItemErrors) -> dict[str, Any]:
+    def scores(self, errors: ParameterErrors) -> dict[str, Any]:
         """Fields of `Estimates`: abilities, given the items or joint, and scores."""
         items, normal, theta, lengths = self.solution.fit.parameters
         model, data = self.problem.model, self.problem.data
@@ -264,7 +266,7 @@ class NodePosteriors(NamedTuple):
             "unfinished": (np.asarray(scores.flag) & int(ScoreFlag.UNFINISHED)) > 0,
         }
 
-    def fields(self, errors: ItemErrors, scores: dict[str, Any]) -> dict[str, Any]:
+    def fields(self, errors: ParameterErrors, scores: dict[str, Any]) -> dict[str, Any]:
         """Other fields of `Estimates`."""
         items, _, theta, _ = self.solution.fit.parameters
         model, data, lengths = self.problem.model, self.problem.data, None
@@ -290,7 +292,7 @@ class NodePosteriors(NamedTuple):
         return fields
 
 
-class NormalPosteriors(NamedTuple):
+class ModalPosteriors(NamedTuple):
     """Normal posteriors of several abilities, around their modes."""
 
     problem: Problem
@@ -298,7 +300,7 @@ class NormalPosteriors(NamedTuple):
     modes: FactorScores
 
     @classmethod
-    def of(cls, problem: Problem, solution: Any, clock: Clock) -> NormalPosteriors:
+    def of(cls, problem: Problem, solution: Any, clock: Clock) -> ModalPosteriors:
         """Those given the items, from the abilities that a joint method estimates."""
         items, population, theta, _ = solution.fit.parameters
         clock.report("scores", 0, math.nan, math.nan)
@@ -308,7 +310,7 @@ class NormalPosteriors(NamedTuple):
             )
         return cls(problem, solution, modes)
 
-    def errors(self, coordinates: Array, kind: str) -> ItemErrors:
+    def errors(self, coordinates: Array, kind: str) -> ParameterErrors:
         """Errors of the items, from the observed information."""
         del coordinates, kind
         items = self.solution.fit.parameters.items
@@ -319,7 +321,7 @@ class NormalPosteriors(NamedTuple):
             " standard error: use fewer factors or narrower priors"
         )
         covariance = natural.in_coordinates(self.problem, items)
-        return ItemErrors(covariance, (warning,) if count else (), natural=natural)
+        return ParameterErrors(covariance, (warning,) if count else (), natural=natural)
 
     def _natural(self) -> FactorCovariance:
         """Covariances of natural slopes and the other coordinates."""
@@ -348,7 +350,7 @@ class NormalPosteriors(NamedTuple):
             getattr(method, "prior_subjects", 0.0),
         )
 
-    def scores(self, errors: ItemErrors) -> dict[str, Any]:
+    def scores(self, errors: ParameterErrors) -> dict[str, Any]:
         """Fields of `Estimates`: expected scores on all items are the abilities."""
         model, items = self.problem.model, self.solution.fit.parameters.items
         shared = None
@@ -368,7 +370,7 @@ class NormalPosteriors(NamedTuple):
             "unfinished": ~np.asarray(self.modes.converged),
         }
 
-    def fields(self, errors: ItemErrors, scores: dict[str, Any]) -> dict[str, Any]:
+    def fields(self, errors: ParameterErrors, scores: dict[str, Any]) -> dict[str, Any]:
         """Other fields of `Estimates`: abilities on the factors, and loadings."""
         factors = loadings_of(
             self.problem, self.solution.fit.parameters, self.modes, errors.natural
