@@ -34,7 +34,6 @@ from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.data.sparse_table import SparseCells
 from irtjax.estimators.driver import run_jit
-from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint.bound import BilinearParameters as Point
 from irtjax.estimators.joint.cells import cells_of
 from irtjax.estimators.joint.mm import MM
@@ -72,7 +71,7 @@ def problem_of(table: irtjax.ResponseTable, factors: int):
     """Problem and start values as `irtjax.fit` makes them."""
     model, data = factor_model(Factor(factors=factors)), table.responses(jnp.float32)
     if factors > 1:
-        start = factor_start(model, data, dtype=jnp.float32)
+        start = start_values(model, data, dtype=jnp.float32)
     else:
         start = eqx.filter_jit(start_values)(model, data, dtype=jnp.float32)
     start = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), start)

@@ -29,7 +29,6 @@ import numpy as np
 import irtjax
 from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.driver import Fit, Run, run
-from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.problem import MultilevelProblem
@@ -222,7 +221,7 @@ def timed_cases() -> Iterator[tuple[str, Any, Any, Any]]:
         (3, lambda: MM(0.0), (1000, 400)),
     ):
         data, model = binary(*size, dims), factor_model(Factor(factors=dims))
-        problem, start = Problem.create(model, data), factor_start(model, data)
+        problem, start = Problem.create(model, data), start_values(model, data)
         name = f"{make().name}, {dims} abilities, {size[0]:,} x {size[1]}"
         yield name, problem, make(), start
     data = binary(12, 1000, 1)

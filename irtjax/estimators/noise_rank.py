@@ -36,9 +36,9 @@ from jaxtyping import Array, Float
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import AbstractResponses
 from irtjax.estimators.driver import Fit, run_jit
-from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint.bound import BilinearParameters
 from irtjax.estimators.joint.quasi_newton import QuasiNewton
+from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.likelihood.products import cells
 from irtjax.models.catalogue import factor_model
@@ -109,7 +109,7 @@ def factor_problem(
     used = np.arange(dims) < size
     free = np.ones((data.num_items, dims + 1), bool)
     free[:, :dims] = used
-    start = factor_start(model, data, dtype=dtype)
+    start = start_values(model, data, dtype=dtype)
     assert start.theta is not None
     slopes = jnp.where(used, start.items.discrimination, 0)
     start = start._replace(

@@ -19,9 +19,9 @@ import numpy as np
 
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_folds import FOLDS, Folds, Losses, losses
-from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.noise_rank import MOST_STEPS, TOLERANCE
+from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.priors import Normal
 from irtjax.numerics.progress import watched
@@ -113,7 +113,7 @@ def prior_path(
         for fold in watched(range(FOLDS)):
             data, start = folds.without(fold), of_folds[fold]
             if start is None:
-                start = factor_start(model, data, mask=mask, dtype=dtype)
+                start = start_values(model, data, loadings=mask, dtype=dtype)
             part = dataclasses.replace(problem, model=model, data=data)
             fit = run_jit(part, method, start, max_steps=MOST_STEPS)
             fits.append(folds.judge(fold, data, fit).log_likelihood)

@@ -16,7 +16,6 @@ from irtjax.data.wording import counted, listing
 from irtjax.estimators.acceptance import check_suits
 from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.estimates import Estimates
-from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.loadings import rotated
 from irtjax.estimators.marginal.refinement import expects_grid
 from irtjax.estimators.start import start_values
@@ -106,7 +105,7 @@ def _too_many_for_em(table, plan: Factor) -> str:
         return ""  # It will be refused.
     model = with_codes(factor_model(plan, len(codes)), codes)
     data = table.responses(jnp.zeros(()).dtype)
-    start = factor_start(model, data)
+    start = start_values(model, data)
     if not expects_grid(Problem.create(model, data), start):
         return "posteriors are expected to be too narrow for the grid of em"
     return ""

@@ -23,8 +23,8 @@ from jax import lax
 from irtjax._types import KeyArray, Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run_jit
-from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint.mm import MM
+from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import weak_priors
 from irtjax.models.model import Model
@@ -81,7 +81,7 @@ class Analysis(NamedTuple):
         if self.mask is not None:
             free = problem.free.at[:, : self.mask.shape[1]].set(jnp.asarray(self.mask))
             problem = dataclasses.replace(problem, free=free)
-        start = factor_start(self.model, data, mask=self.mask, dtype=dtype)
+        start = start_values(self.model, data, loadings=self.mask, dtype=dtype)
         method = MM(tolerance=jnp.asarray(TOLERANCE, dtype))
         fit = run_jit(problem, method, start, max_steps=MOST_STEPS)
         items, population, _ = fit.parameters[:3]

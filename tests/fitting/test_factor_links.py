@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 import irtjax
 from irtjax.estimators.driver import run_jit
-from irtjax.estimators.factor_start import factor_start
+from irtjax.estimators.start import start_values
 from irtjax.fitting.defaults import choose
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
@@ -81,7 +81,7 @@ def test_the_estimate_is_a_maximum_of_the_penalised_joint_likelihood(link):
     kinds = 2 if link == "probit" else CATEGORIES
     model, data = factor_model(plan, kinds), table.responses(float)
     problem = irtjax.Problem.create(model, data)
-    start = factor_start(model, data)
+    start = start_values(model, data)
     fit = run_jit(problem, irtjax.MM(tolerance=1e-8), start, max_steps=3000)
     trace = np.asarray(fit.trace)[: int(fit.num_steps)]
     assert np.diff(trace).min() > -1e-10

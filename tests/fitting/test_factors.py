@@ -18,8 +18,8 @@ import irtjax
 from irtjax.calibration.parts.factors import Factors, findings_of
 from irtjax.cli.app import app
 from irtjax.estimators.driver import run_jit
-from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.marginal.gaussian import GVEM
+from irtjax.estimators.start import start_values
 from irtjax.fitting.defaults import choose
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import factor_model
@@ -96,7 +96,7 @@ def test_the_estimate_is_a_maximum_of_the_penalised_joint_likelihood():
     model = factor_model(Factor())
     data = table.select(subjects=np.arange(40), items=np.arange(12)).responses(float)
     problem = irtjax.Problem.create(model, data)
-    start = factor_start(model, data)
+    start = start_values(model, data)
     fit = run_jit(problem, irtjax.MM(tolerance=1e-8), start, max_steps=3000)
     values, seen = np.asarray(data.values), np.asarray(data.observed)
 

@@ -17,7 +17,6 @@ from scipy.special import expit, logsumexp
 from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run
-from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.start import start_values
 from irtjax.likelihood.cubature import grid_nodes
@@ -218,7 +217,7 @@ def test_science_of_two_factors(shared_data):
     model = dataclasses.replace(model, priors=priors)
     data = Responses(jnp.asarray(values, jnp.int8))
     method = EM(jnp.asarray(grid_nodes(0.4, 2)), 1e-4)
-    problem, start = Problem.create(model, data), factor_start(model, data)
+    problem, start = Problem.create(model, data), start_values(model, data)
     fit = run_jit(problem, method, start, max_steps=500)
     assert int(fit.status) == Status.CONVERGED
     items = fit.parameters.items

@@ -73,11 +73,11 @@ class GVEM(AbstractFactorEM):
         num_inner: Updates of the posteriors in a pass over the data.
 
     >>> import irtjax
-    >>> from irtjax.estimators.factor_start import factor_start
+    >>> from irtjax.estimators.start import start_values
     >>> from irtjax.models.catalogue import factor_model
     >>> data = irtjax.Responses(jnp.eye(6, 9, dtype=jnp.int8))
     >>> problem = irtjax.Problem.create(factor_model(irtjax.Factor(2)), data)
-    >>> start = factor_start(problem.model, data)
+    >>> start = start_values(problem.model, data)
     >>> fit = eqx.filter_jit(irtjax.run)(problem, GVEM(), start)  # One program.
     >>> fit.parameters.items.discrimination.shape
     (9, 2)

@@ -7,7 +7,6 @@ import pytest
 from scipy.special import expit
 
 import irtjax
-from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint import mm
 from irtjax.estimators.joint.bound import (
     BilinearParameters,
@@ -16,6 +15,7 @@ from irtjax.estimators.joint.bound import (
     update_items,
     update_subjects,
 )
+from irtjax.estimators.start import start_values
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 
@@ -63,7 +63,7 @@ def test_many_factors_have_the_same_optimum(monkeypatch, positive):
     model = factor_model(Factor(factors=9, positive=positive))
     method = mm.MM(tolerance=1e-6)
     problem = irtjax.Problem.create(method.adapted(model), data)
-    start = factor_start(problem.model, data)
+    start = start_values(problem.model, data)
     found = {}
     for common in (True, False):
         if not common:

@@ -7,10 +7,10 @@ import pytest
 
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run_jit
-from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint import constraints, mm
 from irtjax.estimators.joint.bound import BilinearParameters
 from irtjax.estimators.joint.constraints import EARLY_STEPS, FEW_ITEMS, feasible
+from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
@@ -74,7 +74,7 @@ def largest_changes(problem, start):
 @pytest.mark.slow
 def test_the_first_proposals_of_a_fit_keep_most_zeros(monkeypatch):
     problem = problem_of(True, seed=1)
-    start = factor_start(problem.model, problem.data, dtype=jnp.float64)
+    start = start_values(problem.model, problem.data, dtype=jnp.float64)
     slope = np.abs(np.random.default_rng(1).normal(size=(ITEMS, 2)))
     items = start.items._replace(discrimination=jnp.asarray(slope))
     start = start._replace(items=items)

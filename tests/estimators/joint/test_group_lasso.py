@@ -12,7 +12,6 @@ from scipy.stats import chi2
 
 import irtjax
 from irtjax.estimators.driver import run_jit
-from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint.group_lasso import GroupLasso
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.start import start_values
@@ -116,7 +115,7 @@ def solved(rate=0.9):
     data = irtjax.Responses(jnp.asarray(values * seen), jnp.asarray(seen))
     model = irtjax.Model("factor", factor_model(Factor()).family, PRIORS)
     method = MM(tolerance=jnp.asarray(1e-8), lasso=jnp.asarray(pull))
-    start = factor_start(model, data, dtype=float)
+    start = start_values(model, data, dtype=float)
     problem = Problem.create(model, data)
     return run_jit(problem, method, start, max_steps=3000), values, seen, pull
 

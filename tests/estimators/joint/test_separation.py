@@ -9,9 +9,9 @@ from scipy.special import expit
 import irtjax
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.estimators.driver import run_jit
-from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.joint.objective import diverging
+from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
@@ -133,7 +133,7 @@ def test_no_diverging_row_of_an_unpenalised_fit_is_missed(dims, positive):
     for seed in range(4):
         _, _, values, seen = table_of(seed, 30, 40, dims, positive, scale=1.5)
         data = irtjax.Responses(jnp.asarray(values, jnp.int8), jnp.asarray(seen))
-        problem, start = Problem.create(model, data), factor_start(model, data)
+        problem, start = Problem.create(model, data), start_values(model, data)
         fit = run_jit(problem, MM(penalty=0.0), start, max_steps=300)
         items, theta = fit.parameters.items, fit.parameters.theta
         slope, abilities = np.asarray(items.discrimination), np.asarray(theta)

@@ -8,8 +8,8 @@ from scipy.special import expit
 import irtjax
 from irtjax._types import Status
 from irtjax.estimators.driver import run_jit
-from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint.mm import MM
+from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
@@ -45,7 +45,7 @@ def test_the_objective_never_falls_and_ends_at_a_kkt_point(factors, positive):
             data = irtjax.Responses(
                 jnp.asarray(right * seen, jnp.int8), jnp.asarray(seen)
             )
-            problem, start = Problem.create(model, data), factor_start(model, data)
+            problem, start = Problem.create(model, data), start_values(model, data)
             how = MM(temperature=jnp.asarray(temperature))
             fit = run_jit(problem, how, start, max_steps=5000)
             trace = np.asarray(fit.trace)[: int(fit.num_steps)]
@@ -73,7 +73,7 @@ def test_slopes_of_any_sign_have_one_optimum(factors):
     right, _ = drawn(200, 60, factors)
     data, rng = irtjax.Responses(jnp.asarray(right)), np.random.default_rng(1)
     model = factor_model(Factor(factors=factors))
-    problem, start = Problem.create(model, data), factor_start(model, data)
+    problem, start = Problem.create(model, data), start_values(model, data)
     assert start.theta is not None
     heights = []
     for _ in range(5):

@@ -12,7 +12,6 @@ from scipy.special import expit, logsumexp
 
 import irtjax
 from irtjax.estimators.driver import Run, run_jit
-from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.marginal import around
 from irtjax.estimators.marginal.around import EMAround
 from irtjax.estimators.marginal.correlations import PRIOR_SUBJECTS, best_correlation
@@ -20,6 +19,7 @@ from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.marginal.gaussian import GVEM
 from irtjax.estimators.marginal.quadratic_em import FactorPoint
 from irtjax.estimators.marginal.refinement import choose_grid
+from irtjax.estimators.start import start_values
 from irtjax.estimators.timing import Clock
 from irtjax.fitting.bootstrap import refit
 from irtjax.inference.vector_scores import score_factors
@@ -58,7 +58,7 @@ def problem_of(confirmatory: bool = False) -> Problem:
 def start_of(confirmatory: bool = False) -> Start:
     problem = problem_of()
     mask = MASK if confirmatory else None
-    return factor_start(problem.model, problem.data, mask=mask)
+    return start_values(problem.model, problem.data, loadings=mask)
 
 
 @functools.cache
@@ -331,7 +331,7 @@ def test_draws_of_four_factors():
     problem = Problem.create(factor_model(Factor(4)), data)
     mask = np.eye(4, dtype=bool)[group]
     problem = dataclasses.replace(problem, free=problem.free.at[:, :4].set(mask))
-    start = factor_start(problem.model, data, mask=mask)
+    start = start_values(problem.model, data, loadings=mask)
     run = Run(Clock(), jax.random.key(5), 500)
     found = GVEM(num_samples=200).solve(problem, start, run)
     assert int(found.fit.status) == irtjax.Status.CONVERGED

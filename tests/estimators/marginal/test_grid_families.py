@@ -12,10 +12,10 @@ from scipy.special import expit, logsumexp, ndtr
 
 import irtjax
 from irtjax.estimators.driver import run_jit
-from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint.cuts import CLOSEST
 from irtjax.estimators.marginal.correlations import PRIOR_SUBJECTS
 from irtjax.estimators.marginal.em import EM
+from irtjax.estimators.start import start_values
 from irtjax.likelihood.cubature import grid_nodes
 from irtjax.likelihood.item_steps import bounded_step
 from irtjax.likelihood.problem import Problem, Start
@@ -80,7 +80,7 @@ def problem_of(kind, count):
 @functools.cache
 def solved(kind, count=3):
     problem = problem_of(kind, count)
-    start = factor_start(problem.model, problem.data, mask=MASK)
+    start = start_values(problem.model, problem.data, loadings=MASK)
     method = EM(jnp.asarray(grid_nodes(0.4, DIMS)), 1e-5)
     return run_jit(problem, method, start, max_steps=500)
 
@@ -181,7 +181,7 @@ def test_non_negative_slopes_meet_the_conditions_of_a_maximum():
     model = factor_model(Factor(DIMS, positive=True, item_model="graded"), 3)
     priors = {**model.priors, "discrimination": Normal(0.0, 1.0)}
     problem = Problem.create(dataclasses.replace(model, priors=priors), data)
-    start = factor_start(problem.model, data)
+    start = start_values(problem.model, data)
     method = EM(jnp.asarray(grid_nodes(0.4, DIMS)), 1e-5)
     fit = run_jit(problem, method, start, max_steps=500)
     assert int(fit.status) == irtjax.Status.CONVERGED

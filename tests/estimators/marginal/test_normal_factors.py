@@ -10,9 +10,9 @@ from scipy.optimize import minimize
 
 import irtjax
 from irtjax.estimators.driver import run_jit
-from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.loadings import Slopes
 from irtjax.estimators.marginal.normal import NormalFactors
+from irtjax.estimators.start import start_values
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.models.simulate import simulate_abilities
@@ -40,7 +40,7 @@ def problem_of(confirms=False):
     model = factor_model(Factor(item_model="continuous"))
     problem = irtjax.Problem.create(model, data)
     mask = np.eye(2, dtype=bool)[np.arange(ITEMS) % 2] if confirms else None
-    start = factor_start(model, data, mask=mask, dtype=float)
+    start = start_values(model, data, loadings=mask, dtype=float)
     if mask is not None:
         free = problem.free.at[:, :2].set(jnp.asarray(mask))
         problem = irtjax.Problem(model, data, free)
