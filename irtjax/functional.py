@@ -288,10 +288,10 @@ def item_prior(
     -0.5
     """
     coordinates = model.unconstrain(items)
-    dtype, dims = coordinates.dtype, model.family.dims
-    if dims:
+    dtype, shape = coordinates.dtype, model.family.ability_shape
+    if shape:
         total = jnp.sum(weigh_rows(jax.vmap(model.log_prior)(items), item_weight))
-        return ItemPrior(total, jnp.zeros(dims, dtype), jnp.zeros(dims, dtype))
+        return ItemPrior(total, jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
     frame = jnp.zeros(2, dtype)
     frame = model.prior_frame(coordinates, frame, 30, item_weight)
     total = model.total_log_prior(coordinates, frame, item_weight)
@@ -349,7 +349,7 @@ def fisher_information(
     shape = (theta.shape[0], jnp.shape(items[0])[0])
     _check_shapes(shape, observed=observed)
     _check_shapes(shape[1:], item_weight=item_weight)
-    if model.family.dims:
+    if model.several:
         by_item = information_matrices(model, items, theta)
     else:
         by_item = item_information(model, items, theta)
@@ -804,8 +804,9 @@ def _log_lik(model, data, items, theta, lengths) -> Float[Array, " subjects"]:
 
 def _check_abilities(model: Model, theta: Array, name: str = "theta") -> None:
     """Refuses abilities of another number than the model has."""
-    dims, shape = model.family.dims, jnp.shape(theta)
-    if len(shape) != 1 + bool(dims) or shape[1:] != (dims,) * bool(dims):
+    wanted, shape = model.family.ability_shape, jnp.shape(theta)
+    if shape[1:] != wanted or not shape:
+        dims = sum(wanted)
         many = f"{dims} abilities: give [{name}, {dims}]" if dims else "one ability"
         raise ValueError(
             f"{name} has shape {shape}, and the model {model.name!r} has {many}"

@@ -96,7 +96,7 @@ def item_estimates(
     rotated, are in `Estimates.factors`.
     """
     parameters = solution.fit.parameters
-    several = jnp.ndim(parameters.population.mean) > 0
+    several = problem.model.several
     make = ModalPosteriors.of if several else NodePosteriors.of
     posteriors = make(problem, solution, clock)
     problem = posteriors.problem

@@ -192,7 +192,7 @@ class ItemSites:
         elif slope_prior is not None:
             slope = self._scalar("discrimination", "positive", slope_prior)
             items = items._replace(discrimination=slope * items.discrimination)
-        shape = (data.num_subjects, *(model.family.dims,) * bool(model.family.dims))
+        shape = (data.num_subjects, *model.family.ability_shape)
         normal = Normal(jnp.asarray(mean, self.dtype), jnp.asarray(sd, self.dtype))
         theta = sample_site("theta", normal, self.priors.get("theta"), shape)
         if model.has_lengths:

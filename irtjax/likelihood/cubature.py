@@ -42,14 +42,14 @@ class Points(eqx.Module):
     """Points z_r and log q_r, common to all subjects or drawn for each.
 
     Attributes:
-        dims: Number of abilities.
+        num_abilities: Number of abilities.
         num_draws: Random draws of each subject; 0 for a rule.
         nodes: `[points, dims]` of a rule.
         log_weights: `[points]` log q_r of a rule.
         key: Random key of the draws.
     """
 
-    dims: int = eqx.field(static=True)
+    num_abilities: int = eqx.field(static=True)
     num_draws: int = eqx.field(static=True, default=0)
     nodes: Float[Array, "points dims"] | None = None
     log_weights: Float[Array, " points"] | None = None
@@ -72,18 +72,18 @@ class Points(eqx.Module):
         if key is None:
             raise ValueError("random points need a key: use points_for")
         keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(rows)
-        shape = self.num_draws // 2, self.dims + FREEDOM
+        shape = self.num_draws // 2, self.num_abilities + FREEDOM
         normal = jax.vmap(lambda key: jax.random.normal(key, shape, dtype))(keys)
-        z, rest = normal[..., : self.dims], normal[..., self.dims :]
+        z, rest = normal[..., : self.num_abilities], normal[..., self.num_abilities :]
         z = z / jnp.sqrt(jnp.mean(rest**2, axis=-1, keepdims=True))
         z = jnp.concatenate([z, -z], axis=1)
         constant = (
-            math.lgamma((FREEDOM + self.dims) / 2)
+            math.lgamma((FREEDOM + self.num_abilities) / 2)
             - math.lgamma(FREEDOM / 2)
-            - self.dims / 2 * math.log(FREEDOM * math.pi)
+            - self.num_abilities / 2 * math.log(FREEDOM * math.pi)
         )
         square = jnp.sum(z**2, axis=-1) / FREEDOM
-        density = constant - (FREEDOM + self.dims) / 2 * jnp.log1p(square)
+        density = constant - (FREEDOM + self.num_abilities) / 2 * jnp.log1p(square)
         return z, -density - math.log(self.num_draws)
 
 

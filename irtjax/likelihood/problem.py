@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool
 
 from irtjax.data.responses import Responses
@@ -157,7 +158,8 @@ def correlates(problem: Problem) -> Array:
     They are not identified where the items of a factor include all those of another:
     in exploratory and bifactor models factors are uncorrelated.
     """
-    mask = problem.free[:, : problem.model.family.dims].astype(jnp.int32)
+    columns = np.array(problem.model.family.slope_columns)
+    mask = problem.free[:, columns].astype(jnp.int32)
     common, size = mask.T @ mask, jnp.sum(mask, axis=0)
     nested = common >= jnp.minimum(size[:, None], size)
     return ~jnp.any(nested & ~jnp.eye(len(size), dtype=bool))

@@ -64,7 +64,7 @@ def weak_priors(family: AbstractResponseFamily) -> dict[str, AbstractPrior]:
     logit = isinstance(family, LogitNormalScores | MixedScores)
     positive = not family.has_slope or family.parameters[0].bijection.kind == "positive"
     signed = Normal(1.0, 2.0 if logit else 1.0)
-    if family.dims:
+    if family.ability_shape:
         # The density of a rotated vector of discriminations is the same.
         positive, signed = False, Normal(0.0, 2.0 if logit else 1.0)
     chosen: dict[str, AbstractPrior] = {
@@ -294,8 +294,8 @@ def mixed(
 def factor_model(factor: Factor, num_categories: int = 2) -> Model:
     """The model of arrays of a factor model; of one factor it has one ability.
 
-    >>> factor_model(Factor(factors=3)).family.dims
-    3
+    >>> factor_model(Factor(factors=3)).family.ability_shape
+    (3,)
     """
     return _model(factor.name, factor.family(num_categories), factor.priors)
 

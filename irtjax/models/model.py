@@ -63,10 +63,10 @@ class Population(NamedTuple):
 
 def check_one_ability(model: Model, what: str) -> None:
     """Refuses models with several abilities."""
-    if model.family.dims:
+    if model.several:
         raise ValueError(
             f"{what} needs one ability, and a {model.name} model has"
-            f" {model.family.dims}: fit a model with one, such as 2pl"
+            f" {model.family.ability_shape[0]}: fit a model with one, such as 2pl"
         )
 
 
@@ -153,15 +153,15 @@ class Model(eqx.Module):
         """`fold` of one item."""
         family = self.family
         slope = family.constrain(row).discrimination
-        gain, slope = folded(slope, mean, sd, family.dims)
+        gain, slope = folded(slope, mean, sd)
         # Masks, not `.at[]`: XLA compiles a scatter as a loop, the masks into one pass.
         columns = np.arange(row.shape[0])
         is_intercept = np.isin(columns, family.intercept_columns)
         moved = jnp.where(is_intercept, row + gain, row)
         if family.has_slope:
             new = family.parameters[0].bijection.inverse(slope)
-            if family.dims:
-                return jnp.concatenate([new, moved[family.dims :]])
+            if self.several:
+                return jnp.concatenate([new, moved[new.size :]])
             moved = jnp.where(columns == 0, new, moved)
         return moved
 
@@ -172,7 +172,7 @@ class Model(eqx.Module):
         """
         if not self.priors:
             return jnp.zeros((), row.dtype)
-        if self.family.dims:
+        if self.several:
             return self.log_prior(self.family.constrain(row))
         shift, log_scale = frame
         scale = jnp.exp(log_scale) if self.family.has_slope else jnp.ones_like(shift)
@@ -205,7 +205,7 @@ class Model(eqx.Module):
         chosen to suit them, by Newton steps on sum_j log p(fold(x_j, shift, scale)).
         `first` is where these start; `item_weight` weighs each item's prior.
         """
-        if not self.priors or self.family.dims:
+        if not self.priors or self.several:
             return first
         movable = jnp.asarray([1.0, float(self.family.has_slope)], first.dtype)
         num_items = coordinates.shape[0]

@@ -71,13 +71,13 @@ class AbilityProducts(NamedTuple):
         return self.products[:rows] @ table
 
 
-def folded(slope: Array, mean: Array, sd: Array, dims: int = 0) -> tuple[Array, Array]:
+def folded(slope: Array, mean: Array, sd: Array) -> tuple[Array, Array]:
     """What an intercept gains, and the slopes, for abilities mean + sd * theta.
 
-    With `dims` the mean is `[K]`, and `sd` a root `[K, K]` of their covariance: slopes
-    become sd' a.
+    Of several abilities the mean is `[K]`, and `sd` a root `[K, K]` of their
+    covariance: slopes become sd' a.
     """
-    if dims:
+    if jnp.ndim(mean):
         return slope @ mean, slope @ sd
     return slope * mean, slope * sd
 

@@ -181,7 +181,7 @@ class MM(AbstractAscent, AbstractPenalised):
         objective, and a slope at 0 has no log.
         """
         notes = []
-        if self._sparse and not problem.model.family.dims:
+        if self._sparse and not problem.model.several:
             run = run._replace(options={**run.options, "standard_errors": "none"})
             notes.append(
                 "items have no standard errors: a lasso penalises their discriminations"
@@ -261,12 +261,12 @@ class MM(AbstractAscent, AbstractPenalised):
         """Refuses models, priors and options that the bound does not cover."""
         model = problem.model
         self._cells(model)
-        if self._sparse and is_positive(model) and model.family.dims > 1:
+        if self._sparse and is_positive(model) and model.several:
             raise ValueError(
                 "lasso of several abilities is for slopes of any sign: leave out"
                 " positive"
             )
-        if self._sparse and not is_positive(model) and model.family.dims < 2:
+        if self._sparse and not is_positive(model) and not model.several:
             raise ValueError(
                 "lasso is for slopes kept at or above 0: use positive=True"
             )
@@ -494,7 +494,7 @@ class MM(AbstractAscent, AbstractPenalised):
             point = point._replace(discrimination=slope)
         else:
             point = point._replace(theta=best.theta / self.temperature)
-        if family.dims:
+        if problem.model.several:
             return factor_parameters(problem, point), state.log_lik
         scale = identify(problem, point.theta, point.discrimination)
         point = point._replace(
@@ -525,7 +525,7 @@ def factor_parameters(problem: Problem, point: BilinearParameters) -> Parameters
 def _record(model: Model, point: BilinearParameters) -> Any:
     """The items at a point."""
     slope = point.discrimination
-    slope = slope if model.family.dims else slope[:, 0]
+    slope = slope.reshape(len(slope), *model.family.ability_shape)
     return cells_of(model).join(slope, point.intercept, point.cuts)
 
 

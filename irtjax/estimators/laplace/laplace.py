@@ -124,8 +124,8 @@ class Laplace(AbstractAscent):
         if not isinstance(problem, Problem):
             return problem
         model, free = problem.model, problem.free
-        every = model.family.dims or model.family.free_columns(problem.data.num_items)
-        concrete = not isinstance(free, Tracer) and not model.family.dims
+        every = model.several or model.family.free_columns(problem.data.num_items)
+        concrete = not isinstance(free, Tracer) and not model.several
         if problem.anchored or (concrete and not np.array_equal(free, every)):
             raise ValueError(
                 "method 'laplace' integrates all items out and fixes none: use EM()"

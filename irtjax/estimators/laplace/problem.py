@@ -223,8 +223,8 @@ class MultilevelProblem(eqx.Module):
 def one_group(model: Model, data: Responses) -> MultilevelModel:
     """The multilevel model of one ability whose items have estimated priors."""
     family, named = model.family, f"items of the model {model.name!r}"
-    if family.dims or model.has_lengths or family.common:
-        what = "several abilities" if family.dims else "response lengths"
+    if model.several or model.has_lengths or family.common:
+        what = "several abilities" if model.several else "response lengths"
         what = "parameters in common" if family.common else what
         raise ValueError(f"{named} have {what} and cannot be integrated out: use EM()")
     if family.has_slope and family.parameters[0].bijection.kind != "positive":

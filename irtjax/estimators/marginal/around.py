@@ -134,7 +134,7 @@ class EMAround(AbstractFactorEM):
             raise ValueError("EMAround has no points: use method='gvem', or points_for")
         population = start.population
         if population is None:
-            dims, dtype = self.points.dims, start.items.intercept.dtype
+            dims, dtype = self.points.num_abilities, start.items.intercept.dtype
             population = Population(jnp.zeros(dims, dtype), jnp.ones(dims, dtype))
         scores = score_factors(
             problem.model, start.items, population, problem.data, start.theta
