@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from irtjax.models.multilevel.specification import MultiBenchmark as MultiBenchmark
     from irtjax.models.multilevel.specification import MultiMetric as MultiMetric
     from irtjax.models.simulate import simulate as simulate
+    from irtjax.prediction.claims import claim as claim
     from irtjax.prediction.predictive_checks import leave_one_out as leave_one_out
     from irtjax.prediction.predictive_checks import (
         predictive_checks as predictive_checks,
@@ -146,6 +147,7 @@ _HOMES = {
     "audit": "auditing",
     "battles_to_decide": "comparisons.plan",
     "bootstrap": "fitting.bootstrap",
+    "claim": "prediction.claims",
     "compare": "fitting.verbs",
     "dimensions": "validity.dimensionality",
     "discrimination_path": "validity.discrimination_path",

@@ -10,6 +10,7 @@ from irtjax.cli.adapt import adapt_command
 from irtjax.cli.add import add_command
 from irtjax.cli.arena import arena_command
 from irtjax.cli.audit import audit_command
+from irtjax.cli.claim import claim_command
 from irtjax.cli.clusters import clusters_command
 from irtjax.cli.command import Command, Group
 from irtjax.cli.compare import compare_command
@@ -105,6 +106,7 @@ app.command("audit", cls=Command)(audit_command)
 app.command("dimensions", cls=Command)(dimensions_command)
 app.command("stability", cls=Command)(stability_command)
 app.command("reliability", cls=Command)(reliability_command)
+app.command("claim", cls=Command)(claim_command)
 app.command("arena", cls=Command)(arena_command)
 app.command("joint", cls=Command)(joint_command)
 app.command("judges", cls=Command)(judges_command)

@@ -177,6 +177,13 @@ COLUMNS: dict[str, dict[str, str]] = {
         "dependability": "the same of scores as such",
         "relative_error": "standard error of a comparison",
         "absolute_error": "standard error of a score as such",
+        "text": "claim about subjects",
+        "estimate": "difference, or rank, of the claim",
+        "standard_error": "its standard error",
+        "items_needed": "items that find the estimate with power .8",
+        "cost_needed": "cost of those that are missing",
+        "corrected": "score of a winner without its luck",
+        "halves": "share of random halves in which a claim is true",
     },
 }
 

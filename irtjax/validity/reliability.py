@@ -29,7 +29,7 @@ from irtjax._types import RandomKey
 from irtjax.data.frames import HasTable
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted, listing
-from irtjax.numerics.random_keys import as_key
+from irtjax.numerics.random_keys import seed_of
 from irtjax.validity.classical import alphas
 from irtjax.validity.generalisability import Generalisability, generalisability
 
@@ -206,7 +206,7 @@ def reliability(
             f"reliability needs 3 subjects or more, and there"
             f" {'is' if len(values) == 1 else 'are'} {len(values)}"
         )
-    rng = np.random.default_rng(np.asarray(_seed(key)))
+    rng = np.random.default_rng(seed_of(0 if key is None else key))
     benchmarks = table.benchmarks
     names = [*dict.fromkeys(benchmarks.tolist())]
     parts = [(name or TOGETHER, benchmarks == name) for name in names]
@@ -248,13 +248,6 @@ def _table(data: Any) -> ResponseTable:
     from irtjax.data import read
 
     return read(data)
-
-
-def _seed(key: RandomKey | None) -> Any:
-    """Whole numbers for a generator of NumPy."""
-    import jax
-
-    return jax.random.key_data(as_key(0 if key is None else key))
 
 
 def _scores(table: ResponseTable) -> tuple[np.ndarray, np.ndarray | None]:
