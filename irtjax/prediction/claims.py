@@ -393,7 +393,7 @@ class _Judge(NamedTuple):
         if kind == "record" and self.record is None:
             return self._ranked(1)
         if kind in ("above", "record"):
-            return self._above(float(number if kind == "above" else self.record or 0))
+            return self._above((number if kind == "above" else self.record) or 0.0)
         assert self.second is not None
         difference, error, degrees, _ = self.scores.pair(self.first, self.second)
         quantile = float(stdtrit(degrees, 0.5 + self.level / 2))
@@ -454,7 +454,7 @@ class _Judge(NamedTuple):
 
     def _above(self, number: float) -> Evidence:
         """A score above a number of points, by the error over items of one subject."""
-        row = [self.first]
+        row = np.array([self.first])
         part = self.scores
         cells = part.table.select(subjects=row).stored
         own = accuracies(cells, part.benchmarks, top=part.top, level=self.level)
