@@ -70,7 +70,6 @@ if TYPE_CHECKING:
     from irtjax.models.multilevel.specification import MultiBenchmark as MultiBenchmark
     from irtjax.models.multilevel.specification import MultiMetric as MultiMetric
     from irtjax.models.simulate import simulate as simulate
-    from irtjax.prediction.claims import claim as claim
     from irtjax.prediction.predictive_checks import leave_one_out as leave_one_out
     from irtjax.prediction.predictive_checks import (
         predictive_checks as predictive_checks,
@@ -89,6 +88,7 @@ if TYPE_CHECKING:
     from irtjax.subsets.subset import Shrunken as Shrunken
     from irtjax.subsets.subset import load_subset as load_subset
     from irtjax.validity.agreement import response_icc as response_icc
+    from irtjax.validity.claims import claim as claim
     from irtjax.validity.dimensionality import dimensions as dimensions
     from irtjax.validity.discrimination_path import (
         discrimination_path as discrimination_path,
@@ -147,7 +147,7 @@ _HOMES = {
     "audit": "auditing",
     "battles_to_decide": "comparisons.plan",
     "bootstrap": "fitting.bootstrap",
-    "claim": "prediction.claims",
+    "claim": "validity.claims",
     "compare": "fitting.verbs",
     "dimensions": "validity.dimensionality",
     "discrimination_path": "validity.discrimination_path",

@@ -91,7 +91,7 @@ def claim_command(
     for name in config.typed(reading.chosen()) if not files else ():
         raise ValueError(f"--{name.replace('_', '-')} requires FILE to read")
     from irtjax.data.writing import write_text
-    from irtjax.prediction.claims import claim, parse
+    from irtjax.validity.claims import claim, parse
 
     parse(text)
     with ProgressLine(output.quiet) as progress:

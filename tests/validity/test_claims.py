@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import irtjax
-from irtjax.prediction.claims import Statement, anytime_p_value, claim, parse
 from irtjax.ranking.accuracy import paired_difference
+from irtjax.validity.claims import Statement, anytime_p_value, claim, parse
 
 
 def table_of(chances, items=300, seed=0, **options):
