@@ -387,16 +387,12 @@ def _stability(table: ComparisonTable, part: np.ndarray, cluster, options) -> An
     present, count = np.ones(size, bool), int(part.max()) + 1
     for k in range(count):
         present &= np.bincount(sides[:, part == k].reshape(-1), minlength=size) > 0
-    names, place = table.subjects[present], np.cumsum(present) - 1
-    estimable = present[sides].all(axis=0)
+    names = table.subjects[present]
     if count < 2 or len(names) < 2:
         return None
     values, errors = [], []
     for k in range(count):
-        some = table.select(np.flatnonzero(estimable & (part == k)))
-        some = dataclasses.replace(
-            some, subjects=names, first=place[some.first], second=place[some.second]
-        )
+        some = table.select(np.flatnonzero(part == k)).among(present)
         bad = some.outcomes[:, 2:].sum(axis=0).all()
         if not len(some.first) or (options.get("both_bad") == "outcome" and not bad):
             return None

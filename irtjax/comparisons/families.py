@@ -122,7 +122,7 @@ def row_derivatives(model: Any, local: Array, counts: Array):
 
 
 @partial(jax.jit, static_argnums=0)
-def _row_slopes(model: Any, local: Array):
+def row_slopes(model: Any, local: Any):
     """Log-probabilities of rows, and their derivatives."""
     chances = model.log_chances_at
     return jax.vmap(lambda z: (chances(z), jax.jacfwd(chances)(z)))(local)
@@ -138,7 +138,7 @@ def outcome_scores(model: Any, family: PairFamily, local: Any) -> np.ndarray:
         family: Its family.
         local: `[rows, coordinates]`.
     """
-    scores = np.array(_row_slopes(model, local)[1], np.float64)
+    scores = np.array(row_slopes(model, local)[1], np.float64)
     if not family.num_shapes:
         scores[:, 2:] = 0.0
         if family.ties == "half":
@@ -164,6 +164,6 @@ def expectations(model: Any, local: Array):
 
 def expected_information(model: Any, local: Any, counts: np.ndarray) -> np.ndarray:
     """Fisher information `[rows, coordinates, coordinates]` of as many comparisons."""
-    logs, slope = map(np.asarray, _row_slopes(model, local))
+    logs, slope = map(np.asarray, row_slopes(model, local))
     weight = counts.sum(axis=1, keepdims=True) * np.exp(logs) * np.asarray(model.real)
     return np.einsum("ro,roa,rob->rab", weight, slope, slope)

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from irtjax.comparisons.families import PairFamily
+from irtjax.comparisons.families import PairFamily, row_slopes
 from irtjax.comparisons.mixed import (
     MixedFit,
     MixedProblem,
@@ -22,6 +21,7 @@ from irtjax.comparisons.mixed import (
     mixed_problem,
 )
 from irtjax.comparisons.problem import PRIOR, PairProblem
+from irtjax.comparisons.rows import grouped
 from irtjax.comparisons.settings import PairSettings
 from irtjax.data.comparison_table import Label
 
@@ -169,17 +169,6 @@ def _sums(place: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
     return np.column_stack([np.bincount(place, x, size) for x in values.T])
 
 
-def grouped(key: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The first row of each group of equal keys and columns, and the group of rows."""
-    alike = not columns.shape[1] or (columns == columns[:1]).all()
-    if not alike and len(np.unique(columns[:, 0])) > len(key) / 2:
-        # Hardly any two rows are alike.
-        return np.arange(len(key)), np.arange(len(key))
-    values = key if alike else np.column_stack([key, columns])
-    _, at, place = np.unique(values, axis=0, return_index=True, return_inverse=True)
-    return at, place.reshape(-1)
-
-
 def _values(
     problem: MixedProblem, fit: MixedFit, table: Any, codes: dict[str, Label], size
 ) -> Values:
@@ -292,15 +281,15 @@ def _tie_rates(family: PairFamily, fit: MixedFit, rows: np.ndarray, names) -> An
     """Chance of a tie of each model with its like, at equal abilities."""
     import pyarrow as pa
 
-    rate = lambda s: jnp.exp(family.log_chances(jnp.zeros(()), s[None])[2])
     shape = rows @ fit.vector
-    chance = np.asarray(jax.vmap(rate)(shape))
-    slope = np.asarray(jax.vmap(jax.grad(rate))(shape))
+    with jax.enable_x64(True):
+        logs, slopes = row_slopes(family, np.column_stack([0 * shape, shape]))
+    chance, slope = np.exp(np.asarray(logs)[:, 2]), np.asarray(slopes)[:, 2, 1]
     error = _error(fit, rows)
     columns = {
         "subject": np.asarray(names).tolist(),
         "tie_rate": chance,
-        "tie_rate_se": np.abs(slope) * error,
+        "tie_rate_se": chance * np.abs(slope) * error,
         "log_parameter": shape,
         "log_parameter_se": error,
     }

@@ -94,18 +94,7 @@ class PairRows(NamedTuple):
             first, second = keys // count, keys % count
             return cls(first, second, rows, rows, values, place, turned, count)
         key = low.astype(np.int64) * count + high
-        if len(np.unique(features[:SAMPLE], axis=0)) > SAMPLE // 2:
-            # Keys of 16 bits have a sort by digits.
-            order = np.argsort(
-                key.astype(np.uint16) if count <= 256 else key, kind="stable"
-            )
-            place = np.empty(len(key), np.int64)
-            place[order] = np.arange(len(key))
-        else:
-            values, code = np.unique(features, axis=0, return_inverse=True)
-            code = key * len(values) + code.reshape(-1)
-            _, order, place = np.unique(code, return_index=True, return_inverse=True)
-            place = place.reshape(-1)
+        order, place = grouped(key, features)
         key, features = key[order], features[order]
         start = np.flatnonzero(np.diff(key, prepend=-1))
         size = np.diff(start, append=len(key))
@@ -156,6 +145,25 @@ class PairRows(NamedTuple):
         matrix += matrix.T
         matrix[np.diag_indices(self.num_subjects)] = -matrix.sum(axis=1)
         return matrix
+
+
+def grouped(key: np.ndarray, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The first row of each group of equal keys and features, and the group of rows.
+
+    Groups are in the order of their keys. Where features differ in nearly all rows,
+    each row is a group.
+    """
+    if features.shape[1]:
+        if len(np.unique(features[:SAMPLE], axis=0)) > SAMPLE // 2:
+            # Keys of 16 bits have a sort by digits.
+            small = key.astype(np.uint16) if key.max() < 2**16 else key
+            order, place = np.argsort(small, kind="stable"), np.empty(len(key), int)
+            place[order] = np.arange(len(key))
+            return order, place
+        values, code = np.unique(features, axis=0, return_inverse=True)
+        key = key * len(values) + code.reshape(-1)
+    _, order, place = np.unique(key, return_index=True, return_inverse=True)
+    return order, place.reshape(-1)
 
 
 def pair_scores(family: PairFamily, gap: np.ndarray, shape: Any) -> np.ndarray:

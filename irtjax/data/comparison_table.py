@@ -233,6 +233,22 @@ class ComparisonTable(HasTable):
             labels=self.labels.select(rows),
         )
 
+    def among(self, present: np.ndarray) -> ComparisonTable:
+        """Returns the comparisons of some subjects with each other.
+
+        Args:
+            present: `[subjects]` whether each is one of them.
+        """
+        place = (np.cumsum(present) - 1).astype(np.int32)
+        rows = present[self.first] & present[self.second]
+        table = self if rows.all() else self.select(np.flatnonzero(rows))
+        return dataclasses.replace(
+            table,
+            subjects=self.subjects[present],
+            first=place[table.first],
+            second=place[table.second],
+        )
+
     def merged(self) -> ComparisonTable:
         """Returns a row for each pair, without features and labels.
 

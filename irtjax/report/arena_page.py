@@ -172,12 +172,8 @@ def _style(arena: Arena) -> dict[str, Any] | None:
     if arena.style is None:
         return None
     names = ("ability", "ability_without", "difference", "difference_se")
-    shown = arena.style.slice(0, STYLE).to_pylist()
-    rows = [
-        [name, *(number(row[x]) for x in names)]
-        for name, row in zip(labels(r["subject"] for r in shown), shown, strict=True)
-    ]
-    left = arena.style.num_rows - len(shown)
+    rows = _cells(arena.style, ("subject", *names))
+    left = arena.style.num_rows - len(rows)
     caption = "Abilities at equal style and as they are; SE: that of the difference"
     if left > 0:
         caption += f". {counted(left, 'more model')} {are(left)} in style.csv"
@@ -189,9 +185,18 @@ def _style(arena: Arena) -> dict[str, Any] | None:
     }
 
 
+def _cells(table: Any, columns: Sequence[str]) -> list[list[str]]:
+    """Rows of texts, as many as are shown: a name in the first column, then numbers."""
+    rows = table.slice(0, STYLE).to_pylist()
+    text = lambda x, name: f"{x:,.0f}" if name == "comparisons" else number(x)
+    return [
+        [name, *(text(row[x], x) for x in columns[1:])]
+        for name, row in zip(labels(r[columns[0]] for r in rows), rows, strict=True)
+    ]
+
+
 def _effects(arena: Arena, names: list[str]) -> list[dict[str, Any]]:
     """Tables of categories, judges and rates of ties."""
-    numbers = lambda x, of: f"{x:,.0f}" if of == "comparisons" else number(x)
     tables = []
     if "categories" in arena.tables:
         rows = arena.tables["categories"].to_pylist()
@@ -213,15 +218,8 @@ def _effects(arena: Arena, names: list[str]) -> list[dict[str, Any]]:
         tables.append({"caption": caption, "header": header, "rows": body})
     for name in (x for x in EFFECTS if x in arena.tables):
         columns, caption, header = EFFECTS[name]
-        table = arena.tables[name]
-        shown = table.slice(0, STYLE).to_pylist()
-        body = [
-            [text, *(numbers(row[x], x) for x in columns[1:])]
-            for text, row in zip(
-                labels(row[columns[0]] for row in shown), shown, strict=True
-            )
-        ]
-        if table.num_rows > len(shown):
+        body = _cells(arena.tables[name], columns)
+        if arena.tables[name].num_rows > len(body):
             caption += f"; others are in {name}.csv"
         tables.append({"caption": caption, "header": header, "rows": body})
     return [{**table, "words": 1, "names": True} for table in tables]

@@ -224,7 +224,9 @@ def _part(
     if missing:
         note = f"{source}: {counted(missing, 'row')} without a verdict left out"
         notes = (*notes, note)
-        table = _without_others(table.select(np.flatnonzero(sound)))
+        table = table.select(np.flatnonzero(sound))
+        sides = np.concatenate([table.first, table.second])
+        table = table.among(np.bincount(sides, minlength=table.num_subjects) > 0)
     return dataclasses.replace(table, notes=notes)
 
 
@@ -237,19 +239,6 @@ def _joined(labels: Sequence[Label]) -> tuple[np.ndarray, list[np.ndarray]]:
     # Names are few: a search of them is quicker than one of all rows.
     places = [np.searchsorted(names, w).astype(np.int32) for w in words]
     return names, [at[x.code] for at, x in zip(places, labels, strict=True)]
-
-
-def _without_others(table: ComparisonTable) -> ComparisonTable:
-    """The table without subjects of no row."""
-    sides = table.first, table.second
-    used = sum(np.bincount(x, minlength=table.num_subjects) for x in sides) > 0
-    place = (np.cumsum(used) - 1).astype(np.int32)
-    return dataclasses.replace(
-        table,
-        subjects=table.subjects[used],
-        first=place[table.first],
-        second=place[table.second],
-    )
 
 
 def _columns(
