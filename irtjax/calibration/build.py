@@ -102,7 +102,7 @@ def build(
         ),
         notes=(*estimates.verdict, *table.notes, *related.notes, *findings.notes),
         options=options,
-        versions=_versions(),
+        versions=versions(),
         data_hash=original.data_hash(),
         timings=dict(clock.timings),
         level=level,
@@ -167,7 +167,7 @@ def _covariance_of_items(estimates: Estimates) -> np.ndarray | None:
     return np.where(pairs, np.asarray(covariance.items), np.nan)
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     """Versions of Python and of the packages that a fit depends on."""
     import platform
     from importlib.metadata import PackageNotFoundError, version

@@ -15,6 +15,7 @@ from irtjax.cli.imports import own_or_name
 from irtjax.cli.output import check_out_folder
 from irtjax.cli.pipeline import Job, calibrate, report, write
 from irtjax.cli.progress import ProgressLine
+from irtjax.cli.streamed import fit_streamed, is_too_large, refuse_unstreamed
 
 
 class FitCommand(Command):
@@ -85,6 +86,14 @@ class FitRun:
     ] = False
     level: opt.Level = 0.95
     seed: opt.Seed = 0
+    stream: Annotated[
+        bool,
+        opt.option(
+            "Read the file in blocks in each iteration, for data larger than memory:"
+            " em, one Parquet or CSV file. Chosen by size without it.",
+            "--stream",
+        ),
+    ] = False
     devices: Annotated[
         int | None,
         opt.option(
@@ -139,6 +148,10 @@ def fit_command(
         run.devices,
     )
     _check(job)
+    if run.stream or is_too_large(files, reading, job):
+        refuse_unstreamed(run, writing, sides, reading)
+        fit_streamed(files, folder, job, reading, writing.overwrite, output)
+        return
     resume = "resume" in settings
     checkpoint = _checkpoint(folder, job.method, resume, run.save_draws)
     settings |= {} if checkpoint is None else {"checkpoint": str(checkpoint)}

@@ -36,21 +36,23 @@ class StreamedResponses(AbstractResponses):
         complete: Whether every cell is observed.
         stream: The responses; None under `jit`.
         sums: Expected counts of a pass (`irtjax.likelihood.counts.Counts`), or None.
+        gram: C'C of a pass (`irtjax.inference.covariance`), or None.
     """
 
     shape: tuple[int, int] = eqx.field(static=True)
     complete: bool = eqx.field(static=True)
     stream: ResponseStream | None = eqx.field(static=True, default=None)
     sums: Any = None
+    gram: Array | None = None
 
     @classmethod
     def of(cls, stream: ResponseStream) -> StreamedResponses:
         """The layout of a stream."""
         return cls(stream.shape, stream.is_complete, stream)
 
-    def with_sums(self, sums: Any) -> StreamedResponses:
+    def with_sums(self, sums: Any, gram: Array | None = None) -> StreamedResponses:
         """The layout under `jit`, with the sums of a pass."""
-        return dataclasses.replace(self, stream=None, sums=sums)
+        return dataclasses.replace(self, stream=None, sums=sums, gram=gram)
 
     @property
     def source(self) -> ResponseStream:

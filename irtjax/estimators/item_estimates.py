@@ -8,7 +8,7 @@ normal around their modes, since nodes would be a number to the power of the abi
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,7 @@ from irtjax.inference.marginal_covariance import (
     marginal_covariance,
     normal_rule,
 )
+from irtjax.inference.streamed import streamed_covariance, streamed_scores
 from irtjax.inference.vector_scores import (
     FactorScores,
     expected_with_items,
@@ -211,9 +212,11 @@ class NodePosteriors(NamedTuple):
         """Errors of the items at their coordinates."""
         problem, model = self.problem, self.problem.model
         if self.part is None:
-            covariance = item_covariance(
-                problem, coordinates, self.population, self.nodes, kind=kind
-            )
+            of = problem, coordinates, self.population, self.nodes
+            if problem.data.is_streamed:
+                covariance = streamed_covariance(*of)
+            else:
+                covariance = item_covariance(*of, kind=kind)
             count = int(covariance.negative)
             return ParameterErrors(
                 covariance, (_no_maximum(model, count),) if count else ()
@@ -234,8 +237,12 @@ class NodePosteriors(NamedTuple):
     def scores(self, errors: ParameterErrors) -> dict[str, Any]:
         """Fields of `Estimates`: abilities, given the items or joint, and scores."""
         items, normal, theta, lengths = self.solution.fit.parameters
-        model, data = self.problem.model, self.problem.data
+        model, data = self.problem.model, cast(Any, self.problem.data)
         population = normal._replace(log_weights=self.population.log_weights)
+        if data.is_streamed:
+            return streamed_scores(
+                model, items, population, data, self.nodes, errors.covariance
+            )
         moves = None
         if errors.lengths is not None:
             shared = errors.lengths.shared_lengths

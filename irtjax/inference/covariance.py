@@ -195,6 +195,19 @@ def _covariance(problem, coordinates, population, nodes, kind, terms, how):
 
 
 @stored_jit
+def whitening_of(problem, coordinates, population, nodes) -> Whitening:
+    """The inverse Cholesky factors of the blocks of D, of data with their counts."""
+    return _whiten(make_setting(problem, coordinates, population, nodes)).whitening
+
+
+def covariance_of_sums(problem, coordinates, population, nodes) -> Covariance:
+    """`item_covariance` of data that have expected counts and C'C already."""
+    return _covariance(
+        problem, coordinates, population, nodes, "observed", None, "dense"
+    )
+
+
+@stored_jit
 def _begin(problem, coordinates, population, nodes, terms):
     """What the passes of `_by_passes` share, and the vectors of the first."""
     setting = make_setting(problem, coordinates, population, nodes)

@@ -132,13 +132,16 @@ def invert_dense(setting, whitening, num_terms, kind, prior, frame_rows, excess)
         later = rows[1:].reshape(-1, size)
         return correction + later.T @ later, outer + rows[0].T @ rows[0]
 
-    if not setting.problem.data.has_blocks:
+    data = setting.problem.data
+    if data.is_streamed:
+        correction = data.gram
+    elif not data.has_blocks:
         correction = sparse_gram(setting, whitening, num_terms)
     else:
         terms, init = num_terms or 0, (zero, zero)
         sums = sum_blocks(setting, whitening, terms, gradients_and_later, init)
         correction, outer = sums
-    if num_terms is None:
+    if num_terms is None and not data.is_streamed:
         add = lambda carry, rows: carry + rows.T @ rows
         correction = sum_nodes(setting, whitening, add, zero)
     added = whitened(excess, whitening, size)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from irtjax.data.stream import CellBlock, ResponseStream, StreamBlock
+from irtjax.data.stream import ResponseStream, StreamBlock
 from irtjax.data.streamed_responses import StreamedResponses
 from irtjax.likelihood.counts import NARROW, Counts
 from irtjax.models.family import Items
@@ -72,7 +72,7 @@ def pieces_of(
     for block in stream.blocks():
         count = block.num_subjects
         order = np.arange(block.first, block.first + count)
-        windows = centre is not None and not isinstance(block, CellBlock)
+        windows = centre is not None and stream.is_matrix
         if centre is not None and windows:
             order = block.first + np.argsort(centre[order], kind="stable")
         for start in range(0, count, size):

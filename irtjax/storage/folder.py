@@ -19,6 +19,7 @@ import numpy as np
 
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import writing
+from irtjax.data.arrays import as_labels
 from irtjax.data.decode import decode
 from irtjax.data.files import read_bytes
 from irtjax.data.fit_folder import (
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 FIT_VERSION = 2
 #: The files that `load` reads or checks, in addition to `fit.json`.
-_READ = (
+READ = (
     *("parameters.npz", "items.parquet", "abilities.parquet"),
     *(TEXTS, CONTENTS, RESPONSES),
 )
@@ -161,7 +162,7 @@ def _write_files(
     np.savez_compressed(folder / "parameters.npz", **arrays)
     content = {"format": FIT_FORMAT, "version": FIT_VERSION, **to_json(calibration)}
     content["saved"] = now()
-    content["digests"] = digests(folder, _READ) | snapshots
+    content["digests"] = digests(folder, READ) | snapshots
     content["digests"] |= {"fit.json": digest_of(content)}
     text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
     (folder / "fit.json").write_text(text + "\n", encoding="utf-8")
@@ -214,6 +215,9 @@ def _load(folder: Path) -> Calibration:
         tables = {name: read_table(folder / name) for name in files}
         texts, contents = read_rows(folder / TEXTS), contents_of(folder)
         content = decode(data, FitDocument, "fit.json")
+        # Of a streamed fit its table alone has the names of the subjects.
+        subjects = tables["abilities.parquet"].column("subject").to_pylist()
+        arrays.setdefault("subject_names", as_labels(subjects))
     except (OSError, ValueError) as error:
         raise damaged(folder, str(error)) from None
     try:

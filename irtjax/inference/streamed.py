@@ -1,0 +1,206 @@
+"""Errors of items and scores of subjects, of responses that are read from disk.
+
+Both are sums and maps over blocks of subjects, each with all of its cells in memory:
+the functions are those of responses in memory (`covariance`, `scores`, `expected`).
+
+The missing information C'C is a sum over subjects. Where a sum over all of them takes
+more than `MOST_OPERATIONS`, it is that of evenly spaced blocks, times the ratio of the
+numbers of subjects: its relative error is about 1 / sqrt(subjects taken).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from irtjax.data.responses import Responses
+from irtjax.data.stream import BLOCK_CELLS, ResponseStream
+from irtjax.data.streamed_responses import StreamedResponses
+from irtjax.inference.covariance import (
+    DENSE_LIMIT,
+    EXACT_LIMIT,
+    Covariance,
+    covariance_of_sums,
+    default_terms,
+    whitening_of,
+)
+from irtjax.inference.expected import ExpectedScores, expected_scores
+from irtjax.inference.gradients import (
+    Whitening,
+    make_setting,
+    sum_blocks,
+    sum_nodes,
+)
+from irtjax.inference.scores import score_on_nodes
+from irtjax.likelihood.problem import Problem
+from irtjax.likelihood.streamed_counts import streamed_counts
+from irtjax.models.family import Items
+from irtjax.models.model import Model, Population
+from irtjax.numerics.programs import stored_jit
+from irtjax.numerics.progress import note_share
+
+#: Operations of a sum of C'C: about a minute on two cores.
+MOST_OPERATIONS = 2e12
+
+
+class Piece(NamedTuple):
+    """Subjects from `first` to before `end` with all of their cells, then padding."""
+
+    first: int
+    end: int
+    data: Responses
+
+
+def has_errors(problem: Problem) -> bool:
+    """Whether the information of all parameters fits into one matrix."""
+    common = problem.model.family.common_columns
+    return problem.free.size + 2 <= DENSE_LIMIT and not common
+
+
+def pieces_of(stream: ResponseStream, step: int = 1) -> Iterator[Piece]:
+    """All cells of the subjects, as many of them at a time as fill a block.
+
+    With `step`, every step-th piece of each block alone.
+    """
+    num_subjects, num_items = stream.shape
+    size = max(1, min(num_subjects, BLOCK_CELLS // num_items))
+    place = 0
+    for block in stream.blocks():
+        for start in range(0, block.num_subjects, size):
+            place += 1
+            if (place - 1) % step:
+                continue
+            count = min(size, block.num_subjects - start)
+            values = block.rows(slice(start, start + count)).dense(num_items)
+            full = np.zeros((size, num_items), np.int8)
+            full[:count] = values
+            weight = (np.arange(size) < count).astype(np.float64)
+            observed = None if stream.is_complete else jnp.asarray(full >= 0)
+            codes = stream.codes[np.maximum(full, 0)]
+            data = Responses(
+                jnp.asarray(codes.astype(np.int8)),
+                observed,
+                subject_weight=jnp.asarray(weight),
+            )
+            yield Piece(block.first + start, block.first + start + count, data)
+
+
+@stored_jit
+def _gram(
+    problem: Problem,
+    coordinates: Array,
+    population: Population,
+    nodes: Array,
+    whitening: Whitening,
+    terms: int | None,
+) -> Array:
+    """C'C of the subjects of a piece."""
+    setting = make_setting(problem, coordinates, population, nodes)
+    size = problem.free.size + 2
+    zero = jnp.zeros((size, size), nodes.dtype)
+    if terms is None:
+        add = lambda carry, rows: carry + rows.T @ rows
+        return sum_nodes(setting, whitening, add, zero)
+
+    def body(carry, rows, start):
+        del start
+        later = rows[1:].reshape(-1, size)
+        return carry + later.T @ later
+
+    return sum_blocks(setting, whitening, terms, body, zero)
+
+
+def streamed_covariance(
+    problem: Problem,
+    coordinates: Float[Array, "items columns"],
+    population: Population,
+    nodes: Float[Array, " nodes"],
+) -> Covariance:
+    """`item_covariance` of streamed responses, by the observed information.
+
+    Args:
+        problem: The problem that was fitted; see `has_errors`.
+        coordinates: Unconstrained item coordinates at the estimate.
+        population: Population at the estimate, on the scale of the coordinates.
+        nodes: Standardised quadrature nodes.
+    """
+    data: Any = problem.data
+    stream: ResponseStream = data.source
+    model = problem.model
+    counts = streamed_counts(
+        model,
+        model.constrain(coordinates),
+        population.mean + population.sd * nodes,
+        population.log_weights_at(nodes),
+        data,
+    )
+    of = coordinates, population, nodes
+    light = dataclasses.replace(problem, data=data.with_sums(counts))
+    whitening = whitening_of(light, *of)
+    size, num_subjects = problem.free.size + 2, stream.shape[0]
+    terms = None
+    work = 2.0 * num_subjects * size**2
+    if work * nodes.size > EXACT_LIMIT:
+        terms = default_terms(data)
+        if getattr(model.family, "asymptotes", 0):
+            terms = max(terms, 20)
+    step = max(1, int(work * (terms or 1) / MOST_OPERATIONS))
+    gram, taken = jnp.zeros((size, size), nodes.dtype), 0
+    for piece in pieces_of(stream, step):
+        part = dataclasses.replace(problem, data=piece.data)
+        gram = gram + _gram(part, *of, whitening, terms)
+        taken += piece.end - piece.first
+    light = dataclasses.replace(
+        problem, data=data.with_sums(counts, gram * (num_subjects / taken))
+    )
+    return covariance_of_sums(light, *of)
+
+
+_score_jit = stored_jit(score_on_nodes)
+
+
+def streamed_scores(
+    model: Model,
+    items: Items,
+    population: Population,
+    data: StreamedResponses,
+    nodes: Float[Array, " nodes"],
+    covariance: Covariance | None,
+) -> dict[str, Any]:
+    """EAP abilities and expected scores of all subjects, by one pass.
+
+    By the names of fields of `irtjax.estimators.estimates.Estimates`. What errors of
+    abilities share is not returned: it has a row of many numbers for each subject.
+
+    Args:
+        model: The model.
+        items: Item records, `[items]`.
+        population: Population of ability.
+        data: The responses.
+        nodes: Standardised quadrature nodes.
+        covariance: That of the items, whose uncertainty errors include; or None.
+    """
+    stream = data.source
+    columns = np.empty((4, stream.shape[0]))
+    bounds = jnp.asarray([-6.0, 6.0], nodes.dtype)
+    for piece in pieces_of(stream):
+        of = model, items, population, piece.data
+        scores = _score_jit(*of, nodes, bounds, covariance, scoring="eap")
+        expected = expected_scores(*of, nodes, covariance)
+        own = slice(piece.first, piece.end)
+        parts = scores.ability, scores.standard_error, *expected
+        for column, part in zip(columns, parts, strict=True):
+            column[own] = np.asarray(part)[: piece.end - piece.first]
+        note_share(own.stop / stream.shape[0], "scores")
+    ability, error, *expected = columns
+    return {
+        "ability": ability,
+        "error": error,
+        "shared": None,
+        "expected": ExpectedScores(*map(jnp.asarray, expected)),
+    }
