@@ -11,6 +11,7 @@ from irtjax.cli import fit_options
 from irtjax.cli import options as opt
 from irtjax.cli.command import Command
 from irtjax.cli.completion import METHODS as KINDS
+from irtjax.cli.distributed import Devices, enter_child, is_first, watch
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.output import check_out_folder
 from irtjax.cli.pipeline import Job, calibrate, report, write
@@ -94,14 +95,6 @@ class FitRun:
             "--stream",
         ),
     ] = False
-    devices: Annotated[
-        int | None,
-        opt.option(
-            "Divide the subjects over 1, 2, 4 or 8 devices: cores of the processor, or"
-            " accelerators. The results are the same to the last bit.",
-            min=1,
-        ),
-    ] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +112,7 @@ def fit_command(
     scores: opt.ScoreRange,
     run: FitRun,
     writing: FitWriting,
-    machine: opt.Machine,
+    machine: Devices,
     output: opt.LongOutput,
     options: fit_options.FitOptions,
     reading: opt.Reading,
@@ -129,8 +122,7 @@ def fit_command(
     from irtjax.storage import FIT_FILES, STRUCTURE_FILES, check_folder
 
     opt.check_level(run.level)
-    if run.devices not in (None, 1, 2, 4, 8):
-        raise ValueError(f"--devices {run.devices} is not one of 1, 2, 4, 8")
+    machine.check()
     # What can be refused is refused before anything takes time.
     folder = check_folder(out, overwrite=writing.overwrite)
     check_out_folder(folder, (*FIT_FILES, *STRUCTURE_FILES), "fit")
@@ -145,18 +137,24 @@ def fit_command(
         run.seed,
         run.max_steps,
         machine,
-        run.devices,
     )
     _check(job)
-    if run.stream or is_too_large(files, reading, job):
+    if run.stream or (is_too_large(files, reading, job) and not machine.divides):
         refuse_unstreamed(run, writing, sides, reading)
         fit_streamed(files, folder, job, reading, writing.overwrite, output)
         return
     resume = "resume" in settings
-    checkpoint = _checkpoint(folder, job.method, resume, run.save_draws)
+    checkpoint = _checkpoint(folder, job, machine, resume, run.save_draws)
     settings |= {} if checkpoint is None else {"checkpoint": str(checkpoint)}
+    if machine.is_parent:
+        raise SystemExit(watch(checkpoint))
+    if machine.distributed:
+        enter_child()
     with ProgressLine(output.quiet) as progress:
-        calibration, table = _read_and_fit(files, reading, job, progress)
+        with machine.connected():
+            calibration, table = _read_and_fit(files, reading, job, progress)
+        if machine.distributed and not is_first():
+            return
         ranked = write(
             calibration,
             folder,
@@ -200,14 +198,20 @@ def _check(job: Job) -> None:
             )
 
 
-def _checkpoint(folder: Path, method: Any, resume: bool, draws: bool) -> Path | None:
-    """The file that a sampler's run is saved in on its way; None of other methods."""
-    runs = getattr(method, "runs", None)  # None of names, and of what `fit` refuses.
-    if method != "nuts" and not (runs and "checkpoint" in runs.options):
-        if draws:
-            raise ValueError("--save-draws requires --method nuts")
+def _checkpoint(
+    folder: Path, job: Job, machine: Devices, resume: bool, draws: bool
+) -> Path | None:
+    """The file that a run is saved in on its way: of a sampler, or over devices."""
+    samples = job.method == "nuts" or getattr(job.method, "name", "") == "nuts"
+    if draws and not samples:
+        raise ValueError("--save-draws requires --method nuts")
+    if not samples and not machine.divides:
+        if resume:
+            raise ValueError(
+                "--resume requires --method nuts, --devices or --distributed"
+            )
         return None
-    path = Path(f"{folder}.nuts.npz")
+    path = Path(f"{folder}.nuts.npz" if samples else f"{folder}.fit.npz")
     if path.exists() and not resume:
         raise ValueError(
             f"{path} is left of a run that was stopped: add --resume to resume it, or"

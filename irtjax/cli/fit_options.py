@@ -275,7 +275,9 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             "nuts: between 0 and 1, closer to 1 where transitions diverge.",
         ),
         FitOption(
-            "resume", "nuts: resume from DIR.nuts.npz, which a stopped run has left."
+            "resume",
+            "Resume from the file that a stopped run has left: DIR.nuts.npz of nuts,"
+            " DIR.fit.npz of fits over devices.",
         ),
         _columns(
             "facets",
@@ -391,7 +393,8 @@ _INSTEAD = {
     "key": "use --seed",
     "dtype": "use --float32",
     "progress": "use --quiet",
-    "checkpoint": "nuts uses DIR.nuts.npz, and --resume resumes from it",
+    "checkpoint": "nuts uses DIR.nuts.npz, --devices and --distributed DIR.fit.npz, and"
+    " --resume resumes from it",
     "hyperpriors": "call irtjax.fit in Python for it",
 }
 

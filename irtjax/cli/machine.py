@@ -47,13 +47,12 @@ def prepare(
 
 
 def mesh_of(devices: int | None) -> Any:
-    """The mesh of so many devices, of those that JAX computes on; None for None."""
-    if devices is None:
-        return None
+    """The mesh of so many of the devices that JAX computes on; None for all."""
     import jax
     import numpy as np
 
     here = jax.devices()
+    devices = len(here) if devices is None else devices
     if len(here) < devices:
         platform = here[0].platform
         raise ValueError(

@@ -150,14 +150,15 @@ class Machine:
     float32: Float32 = False
     device: Device = None
 
-    def prepare(self, devices: int | None = None) -> Any:
-        """Sets both, before any backend starts; returns the dtype to compute in.
-
-        A CPU counts as so many devices.
-        """
+    def prepare(self) -> Any:
+        """Sets both, before any backend starts; returns the dtype to compute in."""
         from irtjax.cli.machine import prepare
 
-        return prepare(self.float32, self.device, devices)
+        return prepare(self.float32, self.device)
+
+    def mesh(self) -> Any:
+        """The devices that subjects are divided over; None for one."""
+        return None
 
 
 @dataclasses.dataclass(frozen=True)

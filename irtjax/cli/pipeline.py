@@ -37,7 +37,6 @@ class Job:
     seed: int = 0
     max_steps: int | None = None
     machine: Machine = dataclasses.field(default_factory=Machine)
-    devices: int | None = None
 
 
 def load_fit(folder: Path) -> Calibration:
@@ -72,10 +71,9 @@ def calibrate(
     settings = dict(job.settings)
     table, structure = StructureOptions(**job.sides).read(table)
     progress("prepare")
-    dtype = job.machine.prepare(job.devices)
+    dtype = job.machine.prepare()
     import jax
 
-    from irtjax.cli.machine import mesh_of
     from irtjax.fitting.fit import fit
 
     progress("start values")
@@ -105,7 +103,7 @@ def calibrate(
         dtype=dtype,
         max_steps=job.max_steps,
         progress=None if progress.quiet else progress,
-        mesh=mesh_of(job.devices),
+        mesh=job.machine.mesh(),
         **settings,
     )
     options = {

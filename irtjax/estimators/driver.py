@@ -10,6 +10,7 @@ import math
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -21,6 +22,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, RandomKey, Scalar, Status, StatusCode
+from irtjax.estimators import saved_loops
 from irtjax.estimators.acceptance import (
     check_common,
     check_dimensions,
@@ -155,6 +157,10 @@ class AbstractEstimator(eqx.Module):
     def check_anchors(self, problem: AnyProblem) -> None:
         """Refuses anchors with which `irtjax.fit` would mislead; `run` takes them."""
 
+    def saving(self, options: Mapping[str, Any]) -> AbstractContextManager[None]:
+        """What `irtjax.fit` does around `solve` to save it on its way."""
+        return nullcontext()
+
     @abstractmethod
     def solve(self, problem: AnyProblem, start: Any, run: Run) -> Solution:
         """The fit, with reports on the way. Not for use under `jit`."""
@@ -182,7 +188,9 @@ ITEM_OPTIONS: Mapping[str, Any] = MappingProxyType(
 class AbstractMethod(AbstractEstimator):
     """A method as four pure functions; the driver does the rest."""
 
-    runs: ClassVar[RunSettings] = RunSettings(options=ITEM_OPTIONS)
+    runs: ClassVar[RunSettings] = RunSettings(
+        options=MappingProxyType({**ITEM_OPTIONS, **saved_loops.OPTIONS})
+    )
 
     @abstractmethod
     def init(self, problem: AnyProblem, start: Any, key: KeyArray | None) -> State:
@@ -248,6 +256,10 @@ class AbstractMethod(AbstractEstimator):
         super().check(problem)
         if not self.marginal:
             check_joint(self, problem)
+
+    def saving(self, options: Mapping[str, Any]) -> AbstractContextManager[None]:
+        """Saves the loops of fits on their way, where `checkpoint` names a file."""
+        return saved_loops.saved_loops(options)
 
     def solve(self, problem: AnyProblem, start: Any, run: Run) -> Solution:
         """Drives the method from the start to its end."""
@@ -528,7 +540,13 @@ def drive(
     # Unwatched, all steps are one chunk: of the same program, compiled once.
     streamed = problem.data.is_streamed
     reported = clock.progress is not None or is_watched() or streamed
-    chunk, done = 1 if reported else max_steps, 0
+    saved = saved_loops.current()
+    if saved is not None:
+        loop = saved.begin(loop)
+    # Processes stop after the same steps, whatever their time.
+    fixed = saved is not None or jax.process_count() > 1
+    chunk = saved_loops.STEPS if fixed else 1 if reported else max_steps
+    done = 0 if saved is None else int(loop.step)
     expected = None
     note_share(0.0, "fit")
     while True:
@@ -551,11 +569,15 @@ def drive(
             expected = _Expected(goal, method.num_planned)
         measure = float(method.measure(result))
         note_share(expected.share(measure, status, steps), "fit")
-        if status != Status.RUNNING:
-            return result
         # `loop_of` of a running fit, without a program of its own.
         loop = Loop(result.state, result.num_steps, result.status, result.trace)
+        if saved is not None:
+            saved.save(loop, last=status != Status.RUNNING)
+        if status != Status.RUNNING:
+            return result
         done = steps
+        if fixed:
+            continue
         # About a third of a second between reports.
         rate = chunk / max(time.perf_counter() - began, 1e-3)
         chunk = 1 if streamed else int(min(max(1, rate / 3), 4 * chunk))

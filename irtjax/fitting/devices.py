@@ -3,19 +3,46 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from irtjax.data.sharded_responses import check_mesh
 from irtjax.estimators.acceptance import listed
 from irtjax.estimators.catalogue import METHODS, method_class
+from irtjax.estimators.driver import AbstractEstimator
 from irtjax.estimators.estimates import Estimates, cut_estimates
 from irtjax.fitting.specification import Task
 from irtjax.likelihood.padding import divide_problem, pad_start
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models import catalogue
+
+
+def check_devices(mesh: Mesh, method: Any) -> None:
+    """Refuses devices, and methods or classes of them, before data are prepared.
+
+    Raises:
+        ValueError: If the devices, or no passes of the method, divide subjects.
+    """
+    check_mesh(mesh)
+    kind = method if isinstance(method, type) else type(method)
+    if kind.divides is AbstractEstimator.divides:
+        raise ValueError(_refusal(kind.__name__.lower(), catalogue.two_parameter()))
+
+
+def _refusal(method: str, model: Any) -> str:
+    """Why a fit does not divide, and the methods whose fits do."""
+    dividing = lambda of: [x for x in METHODS if method_class(x)().divides(of)]
+    names, cure = dividing(model), "use "
+    if not names:
+        names, cure = dividing(catalogue.two_parameter()), "use a model as 2pl and "
+    return (
+        f"this fit by method {method!r} does not divide over devices:"
+        f" {cure}{listed(names)}, or leave mesh (--devices) out"
+    )
 
 
 def divide(task: Task, mesh: Mesh) -> tuple[Problem, Start]:
@@ -27,14 +54,7 @@ def divide(task: Task, mesh: Mesh) -> tuple[Problem, Start]:
     """
     method, problem, start = task.method, task.problem, task.start
     if not method.divides(problem.model) or start is None:
-        dividing = lambda of: [x for x in METHODS if method_class(x)().divides(of)]
-        names, cure = dividing(problem.model), "use "
-        if not names:
-            names, cure = dividing(catalogue.two_parameter()), "use a model as 2pl and "
-        raise ValueError(
-            f"this fit by method {method.name!r} does not divide over devices:"
-            f" {cure}{listed(names)}, or leave mesh (--devices) out"
-        )
+        raise ValueError(_refusal(method.name, problem.model))
     problem = divide_problem(problem, start.items[0].dtype, mesh)
     return problem, pad_start(start, problem.data)
 

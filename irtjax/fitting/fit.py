@@ -14,7 +14,6 @@ from irtjax.calibration.calibration import Calibration
 from irtjax.data import read
 from irtjax.data.coding import CODING, coding_note, coding_of, recoded
 from irtjax.data.reversal import bounds_of_values
-from irtjax.data.sharded_responses import check_mesh
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import NOUNS
 from irtjax.estimators.catalogue import method_class
@@ -22,7 +21,7 @@ from irtjax.estimators.driver import AbstractEstimator, Run
 from irtjax.estimators.timing import Clock, ProgressCallback
 from irtjax.fitting.categories import codes_note
 from irtjax.fitting.defaults import AUTO, choose
-from irtjax.fitting.devices import divide, joined
+from irtjax.fitting.devices import check_devices, divide, joined
 from irtjax.fitting.groups import GROUPS, with_groups
 from irtjax.fitting.problem import make_task, specify
 from irtjax.fitting.settings import Settings, check_start, check_values, sort_settings
@@ -121,9 +120,9 @@ def fit(
         settings = {**settings, "bounds": bounds}
     named = method_class(method) if isinstance(method, str) else method
     specification = specify(model, named)
-    parts = sort_settings(settings, specification, named, max_steps)
     if mesh is not None:
-        check_mesh(mesh)
+        check_devices(mesh, named)
+    parts = sort_settings(settings, specification, named, max_steps)
     parts = parts._replace(key=random, mesh=mesh)
     with clock.phase("start"):
         task = make_task(table, specification, method, parts, level=level, dtype=dtype)
@@ -131,7 +130,7 @@ def fit(
     problem, start = task.problem, task.start
     if mesh is not None:
         problem, start = divide(task, mesh)
-    with clock.phase("run"):
+    with clock.phase("run"), task.method.saving(parts.options):
         solution = task.method.solve(problem, start, run)
         jax.block_until_ready(solution.fit)
     estimates = task.method.estimates(problem, solution, run)

@@ -81,8 +81,9 @@ class Settings(TypedDict, total=False):
             the data have, beginnings of names and the responses are searched.
         cluster: Clusters of items that errors count as dependent, such as questions on
             one passage: a facet of items, or a label for each. None: searched as well.
-        checkpoint: For "nuts": file that saves the run on its way.
-        resume: For "nuts": resume from that file.
+        checkpoint: File that saves the fit on its way, every few steps; by "nuts", "em"
+            and other methods that take steps.
+        resume: Whether to resume from that file: with the same result, to the last bit.
     """
 
     priors: Priors

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -157,7 +158,9 @@ def sort_settings(
     filled = lambda usual: {k: settings.get(k, v) for k, v in usual.items()}
     options = filled(kind.runs.options)
     path = options.get("checkpoint")
-    if options.get("resume") and not (path and Path(path).is_file()):
+    # Of several processes the first one reads.
+    reads = options.get("resume") and jax.process_index() == 0
+    if reads and not (path and Path(path).is_file()):
         raise ValueError(
             f"resume=True, but there is no checkpoint {path}: give the file that a"
             " stopped run saved, or leave resume out"
