@@ -15,7 +15,7 @@ adds in an order that depends on the number of devices.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -24,11 +24,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from irtjax.data.blocks import DenseBlock
 from irtjax.data.responses import AbstractResponses, Responses
-from irtjax.numerics.kernels import weigh_rows
 
 #: Segments of subjects: at least two to a device, whose loop over them is then the same
 #: program on any number of devices.
@@ -171,7 +170,7 @@ class ShardedResponses(AbstractResponses):
 
     @property
     def is_divided(self) -> bool:
-        """True."""
+        """True: the size stays, and the matrix."""
         return True
 
     @property
@@ -210,67 +209,18 @@ class ShardedResponses(AbstractResponses):
         return self.cells.is_complete
 
     @property
-    def has_blocks(self) -> bool:
-        """True: a block is a part of the matrix."""
-        return True
-
-    @property
-    def is_sparse(self) -> bool:
-        """False: the matrix is what is divided."""
-        return False
-
-    @property
     def single(self) -> bool:
         """Whether every observed cell is one trial."""
         return self.cells.single
-
-    @property
-    def num_cells(self) -> int:
-        """Cells of the matrix."""
-        return self.cells.num_cells
-
-    @property
-    def share_observed(self) -> float:
-        """Share of the cells that are observed, on the host."""
-        return float(np.mean(self.answered(trials=False))) / self.num_items
 
     def answered(
         self, weight: np.ndarray | None = None, *, trials: bool = True
     ) -> np.ndarray:
         """Weights `[items]` (None: 1) summed over the responses of each subject."""
+        if not self.is_complete:
+            return np.asarray(_answered(self, weight, trials), np.float64)
         each = np.ones(self.num_items) if weight is None else np.asarray(weight, float)
-        if self.exposure is None:
-            return np.full(self.num_subjects, each.sum())
-        return np.asarray(_answered(self, jnp.asarray(each), trials))
-
-    def exposures(self, dtype: Any) -> tuple[Array, Array]:
-        """Responses (or trials) of each item and of each subject."""
-        return self.fold(lambda part, _: part.exposures(dtype))
-
-    def row_products(
-        self, on_values: Float[Array, "items m"], on_exposure: Array
-    ) -> Float[Array, "subjects m"]:
-        """Computes values @ on_values + exposure @ on_exposure."""
-        products = lambda part: part.row_products(on_values, on_exposure)
-        return self.fold(lambda part, _: (None, products(part)))[1]
-
-    def table_products(
-        self,
-        tables: Sequence[Float[Array, "items m"]],
-        weights: Callable[[Array, Array], Sequence[Array]],
-    ) -> Float[Array, "subjects m"]:
-        """Sum over tables of cells times table; `weights` makes the cells of each."""
-        products = lambda part: part.table_products(tables, weights)
-        return self.fold(lambda part, _: (None, products(part)))[1]
-
-    def column_products(
-        self,
-        vectors: Float[Array, "subjects m"],
-        statistics: Callable[[Array], tuple[Array, ...]] | None = None,
-    ) -> tuple[tuple[Array, ...], Array, Array]:
-        """Weighted sums S_k' U for each statistic, Y' U of values, M' U of exposure."""
-        products = lambda part, own: part.column_products(own, statistics)
-        return self.fold(lambda part, own: (products(part, own), None), vectors)[0]
+        return np.full(self.num_subjects, each.sum())
 
     def map_subjects(
         self,
@@ -295,19 +245,26 @@ class ShardedResponses(AbstractResponses):
 
         return self.fold(rows, (init, jnp.arange(self.num_subjects)))[1]
 
-    def map_rows(
+    def sum_subjects(
         self,
-        prepare: Callable[[Array | None], Callable[[DenseBlock], Any]],
+        function: Callable[[DenseBlock, Array], Any],
         init: Any,
         dtype: Any,
         *,
-        numbers: int = 1,
-        into: Any = None,
         between: Int[Array, "2"] | None = None,
     ) -> Any:
-        """As `map_subjects`, of blocks of subjects who have the same items."""
-        options = {"numbers": numbers, "into": into, "between": between}
-        return self.map_subjects(prepare(None), init, dtype, **options)
+        """Sums over subjects, added to `init`; always of all blocks."""
+        del between
+        zeros = jax.tree.map(jnp.zeros_like, init)
+
+        def sums(part: Responses, number: Array) -> Any:
+            moved = lambda block, is_new: function(
+                block._replace(start=block.start + number[0]), is_new
+            )
+            return part.sum_subjects(moved, zeros, dtype), None
+
+        added = self.fold(sums, jnp.arange(self.num_subjects))[0]
+        return jax.tree.map(jnp.add, init, added)
 
     def map_items(
         self,
@@ -343,12 +300,8 @@ class ShardedResponses(AbstractResponses):
 
 
 @eqx.filter_jit
-def _answered(data: ShardedResponses, weight: Array, trials: bool) -> Array:
-    """`ShardedResponses.answered` of incomplete data."""
-
-    def sums(part: Responses, _: Any) -> tuple[None, Array]:
-        exposure: Any = part.exposure
-        seen = exposure if trials else exposure != 0
-        return None, weigh_rows(seen.T.astype(weight.dtype), weight).sum(axis=0)
-
-    return data.fold(sums)[1]
+def _answered(data: ShardedResponses, weight: Any, trials: bool) -> Array:
+    """`AbstractResponses.answered` in one program, on all processes."""
+    each = jnp.ones(data.num_items) if weight is None else jnp.asarray(weight, float)
+    counted = lambda _, exposure: (exposure if trials else exposure > 0,)
+    return data.table_products((each[:, None],), counted)[:, 0]

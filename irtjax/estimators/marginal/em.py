@@ -156,7 +156,7 @@ class EM(AbstractAscent, AbstractOnNodes):
 
     def divides(self, model: Any) -> bool:
         """Whether a model has one ability, and no lengths."""
-        return not (model.multilevel or model.family.dims or model.has_lengths)
+        return not (model.multilevel or model.several or model.has_lengths)
 
     def subject_order(self, table: ResponseTable) -> np.ndarray | None:
         """By accuracy in large data: neighbours share a window of nodes.
