@@ -140,7 +140,7 @@ def fit_command(
     )
     _check(job)
     if run.stream or (is_too_large(files, reading, job) and not machine.divides):
-        refuse_unstreamed(run, writing, sides, reading)
+        refuse_unstreamed(run, machine, writing, sides, reading)
         fit_streamed(files, folder, job, reading, writing.overwrite, output)
         return
     resume = "resume" in settings

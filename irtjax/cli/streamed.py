@@ -39,11 +39,14 @@ def is_too_large(files: list[str], reading: Reading, job: Job) -> bool:
     return about.num_rows * each > available_memory() / 2
 
 
-def refuse_unstreamed(run: Any, writing: Any, sides: Any, reading: Reading) -> None:
+def refuse_unstreamed(
+    run: Any, machine: Any, writing: Any, sides: Any, reading: Reading
+) -> None:
     """Refuses options that a streamed fit would ignore."""
     others = [name for name in reading.chosen() if name not in READING]
     others += [*sides]
-    others += ["devices"] * (run.devices is not None)
+    others += ["devices"] * (machine.devices is not None)
+    others += ["distributed"] * machine.distributed
     others += ["save-draws"] * run.save_draws
     others += ["figures"] * bool(writing.figures)
     if others:
