@@ -139,7 +139,8 @@ def fit_command(
         machine,
     )
     _check(job)
-    if run.stream or (is_too_large(files, reading, job) and not machine.divides):
+    too_large = not machine.divides and is_too_large(files, reading, job)
+    if run.stream or too_large:
         refuse_unstreamed(run, machine, writing, sides, reading)
         fit_streamed(files, folder, job, reading, writing.overwrite, output)
         return
