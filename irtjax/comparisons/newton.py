@@ -141,6 +141,10 @@ def quadratic_of(sums: Any, weight: Any, features: Any, other: Any = None) -> An
         features: `[rows, features]` of J.
         other: Those of K; None where they are the same and w is symmetric.
     """
+    by_ability = sums.products(weight[:, 0, 0])
+    # Of abilities alone, without an array for features and shapes.
+    if weight.shape[1] == 1 and not features.shape[1] and other is None:
+        return by_ability
     numpy: Any = np if isinstance(weight, np.ndarray) else jnp
     along = lambda x, w: numpy.concatenate([x * w[:, :1], w[:, 1:]], axis=1)
     x = features if other is None else other
@@ -150,7 +154,7 @@ def quadratic_of(sums: Any, weight: Any, features: Any, other: Any = None) -> An
     shapes = weight[:, 1:, 0].T @ x, weight[:, 1:, 1:].sum(axis=0)
     return numpy.block(
         [
-            [sums.products(weight[:, 0, 0]), upper],
+            [by_ability, upper],
             [left.T, numpy.vstack([features.T @ right, numpy.hstack(shapes)])],
         ]
     )
