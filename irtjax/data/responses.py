@@ -1,5 +1,6 @@
 """The arrays that enter ``jit``: responses of subjects to items, on one measure."""
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from irtjax.data.blocks import DenseBlock
-from irtjax.data.sparse_table import FEW_OBSERVED
+from irtjax.data.sparse_table import FEW_OBSERVED, SparseCells
 from irtjax.data.stored_cells import DenseCells
 from irtjax.numerics.kernels import (
     block_size_for,
@@ -133,6 +134,10 @@ class AbstractResponses(eqx.Module):
     def single(self) -> bool:
         """Whether every observed cell is one trial."""
         return True
+
+    def with_mask(self) -> "AbstractResponses":
+        """The same, with a mask if it may have none: one program for any cells."""
+        return self
 
     def answered(
         self, weight: np.ndarray | None = None, *, trials: bool = True
@@ -375,6 +380,21 @@ class Responses(AbstractResponses):
     log_length: Float[Array, "subjects items"] | None = None
     length_observed: Bool[Array, "subjects items"] | None = None
 
+    @classmethod
+    def of_cells(cls, cells: SparseCells, *, seen: np.ndarray) -> "Responses":
+        """The matrix of those observed cells of a table that are `seen` `[cells]`.
+
+        It always has a mask, so that its programs do not depend on `seen`.
+
+        >>> cells = SparseCells.of([0, 1, 1], [1, 0, 1], [1, 0, 1], (2, 2))
+        >>> Responses.of_cells(cells, seen=np.array([True, True, False])).answered()
+        array([1., 1.])
+        """
+        values, observed = np.zeros(cells.shape, np.int8), np.zeros(cells.shape, bool)
+        places = cells.row[seen], cells.column[seen]
+        values[places], observed[places] = cells.value[seen], True
+        return cls(*jax.device_put((values, observed)))
+
     def __post_init__(self) -> None:
         """Puts 0 in missing cells."""
         self.values = _filled(self.values, self.observed)
@@ -414,6 +434,13 @@ class Responses(AbstractResponses):
     def is_sparse(self) -> bool:
         """Whether few of many cells are observed."""
         return self.num_cells >= MANY_CELLS and self.share_observed <= FEW_OBSERVED
+
+    def with_mask(self) -> "Responses":
+        """The same responses with a mask of observed cells, if they have none."""
+        if self.observed is not None:
+            return self
+        observed = jnp.ones(self.values.shape, bool)
+        return dataclasses.replace(self, observed=observed)
 
     def answered(
         self, weight: np.ndarray | None = None, *, trials: bool = True

@@ -52,11 +52,22 @@ class SparseResponses(AbstractResponses):
 
     @classmethod
     def of_cells(
-        cls, cells: SparseCells, trials: np.ndarray | None = None, **fields
+        cls,
+        cells: SparseCells,
+        trials: np.ndarray | None = None,
+        *,
+        seen: np.ndarray | None = None,
+        **fields,
     ) -> SparseResponses:
-        """Cells laid out on the host; `trials` are those of each, or None for 1."""
+        """Cells laid out on the host; `trials` are those of each, or None for 1.
+
+        Cells that are not `seen` `[cells]` are laid out as missing ones, so that the
+        programs are those of all cells.
+        """
         value, single = cells.value, trials is None
         exposure = np.ones(len(value), np.int8) if trials is None else trials
+        if seen is not None:
+            value, exposure = value * seen, exposure * seen
         first, order = cells.by_item
         return cls(
             buckets_of(cells.start, cells.column, value, exposure),

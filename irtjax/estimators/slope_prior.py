@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax.estimators.driver import run_jit
-from irtjax.estimators.factor_folds import FOLDS, Folds, Losses, losses
+from irtjax.estimators.folds import FOLDS, Folds, Losses, losses
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.noise_rank import MOST_STEPS, TOLERANCE
 from irtjax.estimators.start import start_values

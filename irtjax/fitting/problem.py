@@ -11,9 +11,9 @@ from irtjax.data.table import ResponseTable
 from irtjax.estimators.acceptance import listed
 from irtjax.estimators.catalogue import METHODS, method_class
 from irtjax.estimators.driver import AbstractEstimator
-from irtjax.fitting.factors import FactorAnalysis
 from irtjax.fitting.multilevel import Multilevel
 from irtjax.fitting.one_ability import OneAbility
+from irtjax.fitting.several_abilities import FactorAnalysis
 from irtjax.fitting.specification import AbstractSpecification, Parts, Task
 from irtjax.models.catalogue import MODELS, model_class
 from irtjax.models.factors import Factor

@@ -30,7 +30,7 @@ from irtjax.data.frames import HasTable
 from irtjax.data.scores import MAJORITY, as_majority
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
-from irtjax.estimators.factor_folds import FOLDS, Folds, Losses, folds_of, losses
+from irtjax.estimators.folds import FOLDS, Folds, Losses, folds_of, losses
 from irtjax.estimators.noise_rank import GLOBAL, fit_factors, noise_rank
 from irtjax.models.factors import FEWEST_ITEMS
 from irtjax.models.families.bounded import binary_items
@@ -194,7 +194,7 @@ def dimensions(
     key = as_key(key)
     fold_key, noise_key, key = jax.random.split(key, 3)
     dtype = jnp.zeros(()).dtype
-    folds = folds_of(table, fold_key, dtype, what="dimensions")
+    folds = folds_of(table, fold_key, what="dimensions")
     if table.sparse is not None:
         # A dense table needs more for its fits.
         _check_parallel(table)

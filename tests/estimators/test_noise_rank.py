@@ -11,7 +11,6 @@ from scipy.special import expit
 import irtjax
 from irtjax.estimators import noise_rank
 from irtjax.estimators.driver import run_jit
-from irtjax.estimators.factor_folds import with_mask
 from irtjax.estimators.joint.bound import BilinearParameters
 from irtjax.estimators.noise_rank import factor_problem, fit_factors, rank_above_noise
 
@@ -33,7 +32,7 @@ def responses(factors: int = FACTORS, subjects: int = SUBJECTS, seed: int = 0):
     table = irtjax.ResponseTable.from_arrays(
         right, observed=rng.random(eta.shape) < 0.9
     )
-    return with_mask(table.responses(DTYPE))
+    return table.responses(DTYPE).with_mask()
 
 
 def certificate(fit, data, slope_sd: float = SLOPE_SD) -> float:
@@ -93,8 +92,8 @@ def test_the_planted_number_is_found(factors):
 
 def test_a_mask_of_all_cells_is_made_once():
     data = responses()
-    assert with_mask(data) is data
-    whole = with_mask(dataclasses.replace(data, observed=None))
+    assert data.with_mask() is data
+    whole = dataclasses.replace(data, observed=None).with_mask()
     assert whole.observed is not None and bool(whole.observed.all())
 
 

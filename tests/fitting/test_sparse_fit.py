@@ -14,10 +14,10 @@ from irtjax.data import sparse_table
 from irtjax.data.sparse_table import SparseCells
 from irtjax.data.table import ResponseTable
 from irtjax.fitting.defaults import choose
-from irtjax.fitting.factors import FactorAnalysis
 from irtjax.fitting.one_ability import OneAbility
 from irtjax.fitting.problem import make_task
 from irtjax.fitting.settings import sort_settings
+from irtjax.fitting.several_abilities import FactorAnalysis
 from irtjax.fitting.specification import takes_cells
 from irtjax.inference import covariance
 from irtjax.likelihood.problem import Problem

@@ -10,7 +10,7 @@ from irtjax.numerics import memory
 from irtjax.plots import plot_dimensions
 from irtjax.validity import dimensionality
 from irtjax.validity.tetrachoric import tetrachoric
-from tests.estimators.test_factor_folds import ITEMS, SUBJECTS, tables
+from tests.estimators.test_folds import ITEMS, SUBJECTS, tables
 
 
 @pytest.mark.slow

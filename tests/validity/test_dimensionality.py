@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax.cli.app import app
-from irtjax.estimators.factor_folds import with_mask
 from irtjax.estimators.noise_rank import fit_factors, rank_above_noise
 from irtjax.numerics import compiling
 from irtjax.numerics.progress import watching
@@ -98,7 +97,7 @@ def test_the_rank_at_the_penalty_of_noise_is_proven():
 
 def test_from_the_bottom_up_the_rank_is_the_same():
     dtype = jnp.zeros(()).dtype
-    data = with_mask(table_of(2).responses(dtype))
+    data = table_of(2).responses(dtype).with_mask()
     found = rank_above_noise(data, 3, dtype, jax.random.key(0))
     assert found.rank == 2 and found.certificate == pytest.approx(1, abs=2e-3)
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax.cli.app import app
-from irtjax.fitting.factors import with_wide_slopes
+from irtjax.fitting.several_abilities import with_wide_slopes
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.validity.heterogeneity import (

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit
 
 import irtjax
-from irtjax.fitting import factor_starts
+from irtjax.fitting import best_start
 
 SUBJECTS, ITEMS, FACTORS = 60, 18, 5
 
@@ -73,10 +73,10 @@ def test_large_tables_have_one_start_unless_more_are_asked_for(monkeypatch):
         asked.append(num)
         return task
 
-    monkeypatch.setattr("irtjax.fitting.factors.with_best_start", seen)
+    monkeypatch.setattr("irtjax.fitting.several_abilities.with_best_start", seen)
     given = {"factors": 2, "positive": True, "standard_errors": "none"}
     irtjax.fit(table(), "factor", "mm", **given)
-    monkeypatch.setattr(factor_starts, "MANY_CELLS", SUBJECTS * ITEMS - 1)
+    monkeypatch.setattr(best_start, "MANY_CELLS", SUBJECTS * ITEMS - 1)
     irtjax.fit(table(), "factor", "mm", **given)
     irtjax.fit(table(), "factor", "mm", num_starts=2, **given)
-    assert asked == [factor_starts.USUAL, 2]
+    assert asked == [best_start.USUAL, 2]

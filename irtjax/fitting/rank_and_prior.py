@@ -17,7 +17,7 @@ import numpy as np
 from irtjax._types import KeyArray
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
-from irtjax.estimators.factor_folds import folds_of, with_mask
+from irtjax.estimators.folds import folds_of
 from irtjax.estimators.noise_rank import GLOBAL, NoiseRank, rank_above_noise
 from irtjax.estimators.slope_prior import SCALES, PriorPath, prior_path
 from irtjax.fitting.specification import Parts, Task
@@ -113,9 +113,7 @@ def find_rank(task: Task, plan: Factor, floating: Any, key: KeyArray) -> NoiseRa
     Raises:
         ValueError: If there are none.
     """
-    data = task.problem.data
-    if data.has_blocks:
-        data = with_mask(data)
+    data = task.problem.data.with_mask()
     noise = rank_above_noise(data, plan.count, floating, key)
     if not noise.rank:
         raise ValueError(
@@ -211,6 +209,6 @@ def _path_of(task: Task, plan: Factor, floating: Any, key: KeyArray) -> PriorPat
         problem = dataclasses.replace(problem, free=free)
     cells = not data.has_blocks
     what = "the prior of slopes by held-out responses"
-    folds = folds_of(table, key, floating, what=what, cells=cells)
+    folds = folds_of(table, key, what=what, cells=cells)
     method: Any = task.method
     return prior_path(problem, method, folds, floating, mask=mask)

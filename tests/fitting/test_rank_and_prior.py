@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 import irtjax
 from irtjax.cli.app import app
 from irtjax.estimators.driver import run_jit
-from irtjax.estimators.factor_folds import folds_of
+from irtjax.estimators.folds import folds_of
 from irtjax.estimators.joint.gradient import Gradient
 from irtjax.estimators.noise_rank import NoiseRank, fit_factors
 from irtjax.estimators.slope_prior import PriorPath, prior_path
-from irtjax.fitting import factor_search, factor_starts, factors
+from irtjax.fitting import best_start, rank_and_prior, several_abilities
 from irtjax.fitting.bootstrap import bootstrap
 from irtjax.fitting.defaults import choose
 from irtjax.likelihood.problem import Problem, Start
@@ -64,7 +64,7 @@ def fitted_without_search(monkeypatch, **proof: Any):
     """The fit of data that other tests compile for, after a search that found two."""
     proof = {"rank": 2, "certificate": 1.0001, "slope_sd": 0.06, **proof}
     found = NoiseRank(**{"used": 2, **proof}, log_likelihood=-9000.0, objective=-9900.0)
-    monkeypatch.setattr(factors, "find_rank", lambda *given: found)
+    monkeypatch.setattr(several_abilities, "find_rank", lambda *given: found)
     table = test_factors.drawn()[0]
     model = Factor(factors=3, rotation="none")
     return irtjax.fit(table, model, "mm", penalty="noise", standard_errors="none")
@@ -96,10 +96,10 @@ def test_searches_and_starts_have_the_key_of_the_fit(monkeypatch):
         raise StopIteration
 
     # Each ends where it would first use the key.
-    monkeypatch.setattr(factor_search, "rank_above_noise", stop)
-    folds = lambda table, key, dtype, **rest: stop(key)
-    monkeypatch.setattr(factor_search, "folds_of", folds)
-    monkeypatch.setattr(factor_starts, "random_starts", stop)
+    monkeypatch.setattr(rank_and_prior, "rank_above_noise", stop)
+    folds = lambda table, key, **rest: stop(key)
+    monkeypatch.setattr(rank_and_prior, "folds_of", folds)
+    monkeypatch.setattr(best_start, "random_starts", stop)
     table, key = test_factors.drawn()[0], jax.random.key(8)
     for settings in ({"penalty": "noise"}, {"priors": "held_out"}, {"positive": True}):
         for given in (key, None):
@@ -110,11 +110,11 @@ def test_searches_and_starts_have_the_key_of_the_fit(monkeypatch):
 
 @pytest.mark.parametrize(("rank", "cure"), [(2, "local maximum"), (3, "raise factors")])
 def test_a_fit_that_is_not_proven_is_warned_of(monkeypatch, rank, cure):
-    made = factor_search.with_rank
+    made = rank_and_prior.with_rank
     changed = lambda task, found, most: made(
         task, found._replace(rank=rank, used=rank), most
     )
-    monkeypatch.setattr(factors, "with_rank", changed)
+    monkeypatch.setattr(several_abilities, "with_rank", changed)
     fit = fitted_without_search(monkeypatch, certificate=1.05)
     assert "q = 1.050, 1 at the best" in fit.warnings[0]
     assert fit.warnings[0].endswith(cure) and "best fit of any" not in fit.notes[0]
@@ -308,7 +308,7 @@ def test_fits_of_the_path_are_those_from_other_starts(cells):
     table, dtype = table_of(), jnp.zeros(()).dtype
     if cells:
         table = table.replace(values=table.cells, observed=None)
-    folds = folds_of(table, jax.random.key(0), dtype, what="a test", cells=cells)
+    folds = folds_of(table, jax.random.key(0), what="a test", cells=cells)
     problem = Problem.create(factor_model(Factor(2)), folds.whole)
     scales = (1.4, 1.0, 0.5)
     found = prior_path(problem, irtjax.MM(), folds, dtype, scales=scales)
@@ -347,7 +347,7 @@ def test_the_best_prior_at_the_end_is_warned_of(monkeypatch, best, at_edge):
     items = jax.tree.map(jnp.asarray, start.parameters.items)
     first = Start(items, jnp.asarray(start.parameters.theta))
     path = PriorPath(np.array([0.5, 1.0, 2.0]), height, first)
-    monkeypatch.setattr(factor_search, "_path_of", lambda *given: path)
+    monkeypatch.setattr(rank_and_prior, "_path_of", lambda *given: path)
     fit = irtjax.fit(*given, **settings, priors="held_out")
     warned = [x for x in fit.warnings if "best standard deviation of slopes" in x]
     assert bool(warned) == at_edge

@@ -1,4 +1,4 @@
-"""Folds by observed cell are those of the matrix, and so are residuals."""
+"""Folds of observed cells are those of the matrix, and so are residuals."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from scipy.special import expit
 
 import irtjax
 from irtjax.data.sparse_table import SparseCells
-from irtjax.estimators import factor_folds
-from irtjax.estimators.factor_folds import CellFolds, folds_of
+from irtjax.estimators import folds
+from irtjax.estimators.folds import Folds, folds_of
 from irtjax.estimators.noise_rank import fit_factors, leading_residual
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
@@ -34,8 +34,7 @@ def tables(share: float = 0.6) -> tuple[Any, Any]:
 
 def of_cells(pair, key: int = 0) -> list[Any]:
     """Folds of both storages."""
-    given = jax.random.key(key), jnp.zeros(()).dtype
-    return [folds_of(table, *given, what="a test") for table in pair]
+    return [folds_of(table, jax.random.key(key), what="a test") for table in pair]
 
 
 @pytest.mark.slow
@@ -46,14 +45,14 @@ def test_fits_and_predictions_of_a_fold_are_those_of_the_matrix():
         trainings = [x.without(fold) for x in (matrix, cells)]
         for size in (0, 2):
             found = []
-            for folds, training in zip((matrix, cells), trainings, strict=True):
+            for one, training in zip((matrix, cells), trainings, strict=True):
                 fit = fit_factors(training, size, 2, dtype) if size else None
-                found.append(folds.judge(fold, training, fit))
+                found.append(one.judge(fold, training, fit))
             np.testing.assert_allclose(found[0], found[1], rtol=1e-4)
     # Held-out cells are not in the sums.
-    other = np.where(cells.number == 3, 1 - cells.table.value, cells.table.value)
-    turned = SparseCells(cells.table.start, cells.table.column, other, ITEMS)
-    again = CellFolds(turned, cells.number).without(3)
+    other = np.where(cells.number == 3, 1 - cells.cells.value, cells.cells.value)
+    turned = SparseCells(cells.cells.start, cells.cells.column, other, ITEMS)
+    again = Folds(turned, cells.number, cells.layout).without(3)
     for x, y in zip(jax.tree.leaves(again), jax.tree.leaves(trainings[1]), strict=True):
         np.testing.assert_array_equal(x, y)
 
@@ -88,5 +87,5 @@ def test_residuals_and_proportions_are_those_of_the_matrix():
 
 def test_areas_are_of_right_and_wrong_responses():
     right, chance = np.array([True, False, True]), np.array([0.9, 0.2, 0.1])
-    assert factor_folds._auc(right, chance) == 0.5
-    assert np.isnan(factor_folds._auc(right[::2], chance[::2]))
+    assert folds._auc(right, chance) == 0.5
+    assert np.isnan(folds._auc(right[::2], chance[::2]))

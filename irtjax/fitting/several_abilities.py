@@ -19,7 +19,9 @@ from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.loadings import rotated
 from irtjax.estimators.marginal.refinement import expects_grid
 from irtjax.estimators.start import start_values
-from irtjax.fitting.factor_search import (
+from irtjax.fitting.best_start import num_starts_of, with_best_start
+from irtjax.fitting.one_ability import APPROXIMATE
+from irtjax.fitting.rank_and_prior import (
     METHOD,
     NOISE,
     Search,
@@ -28,8 +30,6 @@ from irtjax.fitting.factor_search import (
     with_held_out_prior,
     with_rank,
 )
-from irtjax.fitting.factor_starts import num_starts_of, with_best_start
-from irtjax.fitting.one_ability import APPROXIMATE
 from irtjax.fitting.resolve import (
     category_codes,
     check_data,
