@@ -7,12 +7,14 @@ on a state of fixed size.
 
 from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import Design, Rules, StopFlag
-from irtjax.adaptive.factor_bank import FactorBank, FactorPosterior
 from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.lengths import Answer, LengthBank
 from irtjax.adaptive.misfit import draw_items, misfit_study
+from irtjax.adaptive.model_bank import AbstractModelBank
 from irtjax.adaptive.node_bank import AbstractNodeBank
-from irtjax.adaptive.repeats import Counts, Repeats
+from irtjax.adaptive.normal_bank import FactorBank
+from irtjax.adaptive.normal_posterior import FactorPosterior
+from irtjax.adaptive.repeats import Repeats, TrialCounts
 from irtjax.adaptive.session import AdaptiveTest
 from irtjax.adaptive.simulation import Tests, run_test, run_tests
 from irtjax.adaptive.state import State
@@ -32,10 +34,10 @@ from irtjax.adaptive.study import SimulatedTests, simulate_tests
 
 __all__ = [
     "AbstractBank",
+    "AbstractModelBank",
     "AbstractNodeBank",
     "AdaptiveTest",
     "Answer",
-    "Counts",
     "Design",
     "FactorBank",
     "FactorPosterior",
@@ -47,6 +49,7 @@ __all__ = [
     "State",
     "StopFlag",
     "Tests",
+    "TrialCounts",
     "above_mark",
     "affordable",
     "draw_items",

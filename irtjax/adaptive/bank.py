@@ -8,33 +8,23 @@ have more than the response, such as its length.
 
 from __future__ import annotations
 
-import dataclasses
 from abc import abstractmethod
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from irtjax._types import KeyArray
-from irtjax.adaptive.repeats import Repeats
+from irtjax.adaptive.repeats import Repeats, best_sum
 from irtjax.adaptive.state import Memory, Observation, Posterior, State
 from irtjax.data.wording import counted
-from irtjax.models.model import Model
-
-
-def check_categories(model: Model) -> None:
-    """Refuses models of scores, of which no next response can be listed.
-
-    Raises:
-        ValueError: With the cure.
-    """
-    if not model.family.num_categories:
-        raise ValueError(
-            f"a {model.name} model has scores and no categories, among which"
-            " adaptive tests choose: fit a model of right and wrong responses"
-        )
+from irtjax.models.model import Population
+from irtjax.models.simulate import simulate_abilities
+from irtjax.numerics.precision import full_precision
 
 
 def reproducible(values: Any) -> np.ndarray:
@@ -46,10 +36,20 @@ def reproducible(values: Any) -> np.ndarray:
     return np.round(np.asarray(values, float), 6) + 0.0
 
 
+def drawn_errors(blocks: Any, key: KeyArray, dtype: Any) -> Array:
+    """Random errors of items with covariances `[items, p, p]`, `[items, p]`."""
+    values, vectors = np.linalg.eigh(np.asarray(blocks, float))
+    roots = vectors * np.sqrt(np.maximum(values, 0))[:, None, :]
+    noise = jax.random.normal(key, values.shape, dtype)
+    return jnp.einsum("jpq,jq->jp", jnp.asarray(roots, dtype), noise)
+
+
 class AbstractBank(eqx.Module):
     """Items, and the population that subjects come from.
 
-    A bank of one ability derives from `AbstractNodeBank`; `FactorBank` is for several.
+    Those of a response model derive from `AbstractModelBank`. The posterior of one
+    ability is a table at nodes (`AbstractNodeBank`), that of several abilities a normal
+    distribution (`FactorBank`).
     """
 
     #: Of the reported ability over the population.
@@ -63,8 +63,6 @@ class AbstractBank(eqx.Module):
     decides: ClassVar[bool] = False
     #: Whether a test may repeat items.
     repeatable: ClassVar[bool] = False
-    #: Whether recorded responses can be replayed.
-    replayable: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -131,11 +129,37 @@ class AbstractBank(eqx.Module):
     ) -> Observation:
         """A random observation of a subject of ability `theta`, given the memory."""
 
+    @property
     @abstractmethod
+    def population(self) -> Population:
+        """The population that subjects come from."""
+
     def draw_abilities(self, num_subjects: int, key: KeyArray) -> Array:
         """Abilities of subjects from the population, `[subjects]` or with dims."""
+        return simulate_abilities(num_subjects, key, self.population, self.mean.dtype)
 
     @abstractmethod
+    def points(self) -> tuple[Array, Array]:
+        """Points of the population, `[points]` or with dims, and weights of sum 1."""
+
+    @abstractmethod
+    def reduction(self, design: Any, theta: Array) -> tuple[Array, Array, Array]:
+        """The effect of one response to each item on the variance, by the delta method.
+
+        Args:
+            design: The rules of the test.
+            theta: Abilities.
+
+        Returns:
+            v, the variance over the population of the reported ability; `[items]` r_j,
+            of which items with a sum R reduce v to v / (1 + R) at most; and the largest
+            r of what is not a response.
+        """
+
+    def shares(self, design: Any, theta: Array) -> Float[Array, "items repeats"]:
+        """Information of each response to an item over that of the first."""
+        return jnp.ones((self.num_items, 1), theta.dtype)
+
     def smallest_errors(
         self, design: Any, allowed: Bool[Array, " items"]
     ) -> tuple[Array, Array]:
@@ -146,6 +170,12 @@ class AbstractBank(eqx.Module):
         Returns:
             Errors and weights, which sum to one, each `[points]`.
         """
+        points, weights = self.points()
+        return _smallest_errors(self, design, allowed, points), weights
+
+    def whole_variance(self, theta: Array, variance: Array) -> Array:
+        """The variance of the reported ability with the error of its scale."""
+        return variance
 
     @property
     def may_repeat(self) -> bool:
@@ -170,23 +200,9 @@ class AbstractBank(eqx.Module):
         """
         return None, self
 
-    def with_items(self, items: Any, order: np.ndarray | None = None) -> AbstractBank:
-        """A bank that draws responses by other items; it scores nothing by them.
-
-        Args:
-            items: Item records.
-            order: `[items]` positions of these items in this bank; None: the same.
-        """
-        return dataclasses.replace(self, items=items)
-
     def drawn_items(self, key: KeyArray) -> Any:
         """Item records drawn by errors around their mean; None if a bank has none."""
         return None
-
-    @property
-    def weighted(self) -> bool:
-        """Whether the reported ability is a composite of several."""
-        return False
 
     @property
     def on_axes(self) -> bool:
@@ -274,3 +290,20 @@ class AbstractBank(eqx.Module):
     def response_of(self, observation: Observation) -> Array:
         """The response in an observation, or in an array of them."""
         return observation
+
+
+@full_precision
+@eqx.filter_jit
+def _smallest_errors(
+    bank: AbstractBank, design: Any, allowed: Array, points: Array
+) -> Array:
+    """`AbstractBank.smallest_errors` at points."""
+
+    def at(theta):
+        variance, each, other = bank.reduction(design, theta)
+        each = jnp.where(allowed, each, 0)
+        best = best_sum(each, bank.shares(design, theta), design.num_items)
+        bound = variance / (1 + best + other)
+        return jnp.sqrt(bank.whole_variance(theta, bound))
+
+    return lax.map(at, points)

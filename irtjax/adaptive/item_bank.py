@@ -1,4 +1,4 @@
-"""The bank of one response model, with errors of items and repeated responses."""
+"""The bank of a model of one ability, with errors of items and repeated responses."""
 
 from __future__ import annotations
 
@@ -16,17 +16,22 @@ from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
 from irtjax.adaptive import merits
-from irtjax.adaptive.bank import check_categories, reproducible
+from irtjax.adaptive.bank import reproducible
+from irtjax.adaptive.curves import Curves, next_log_probs
+from irtjax.adaptive.model_bank import (
+    AbstractModelBank,
+    check_categories,
+    check_items,
+    of_several,
+)
 from irtjax.adaptive.node_bank import AbstractNodeBank
 from irtjax.adaptive.repeats import (
     Repeats,
     before_each,
-    expected_shares,
     logit_slope,
-    next_information,
     next_log_prob,
 )
-from irtjax.adaptive.state import Memory, Observation, Posterior, State
+from irtjax.adaptive.state import Observation, Posterior, State
 from irtjax.data.responses import Responses
 from irtjax.inference import score
 from irtjax.inference.information import item_information
@@ -39,15 +44,12 @@ from irtjax.numerics.kernels import equal_nodes
 from irtjax.numerics.precision import full_precision
 
 
-class ItemBank(AbstractNodeBank):
-    """The items of one model of responses; build it with `ItemBank.create`.
+class ItemBank(AbstractModelBank, AbstractNodeBank):
+    """The items of a model of one ability; build it with `ItemBank.create`.
 
-    An observation is a response, one of the model's categories. What it adds to a
-    posterior is a row of the table. Errors of the items are integrated out of the table
-    (`models.predictive`): selection, score and simulated responses use these curves.
-    Its information at an ability is then linear between nodes. Responses to one item
-    share its error: for tests with repeats the table is that of the estimates, and
-    standard errors count the errors of items by the delta method, once an item.
+    What a response adds to a posterior is a row of the table. Errors of the items are
+    integrated out of the table (`models.predictive`); their information at an ability
+    is then linear between nodes.
 
     >>> from irtjax.models.catalogue import two_parameter
     >>> from irtjax.models.simulate import simulate_items
@@ -61,8 +63,6 @@ class ItemBank(AbstractNodeBank):
 
     selections: ClassVar[tuple[str, ...]] = ("information", "mutual_information", "kl")
     decides: ClassVar[bool] = True
-    repeatable: ClassVar[bool] = True
-    replayable: ClassVar[bool] = True
 
     model: Model
     items: Items
@@ -110,7 +110,12 @@ class ItemBank(AbstractNodeBank):
             ValueError: If the model is of scores, nodes do not suit a histogram, or an
                 item has no probabilities (parameters not finite, or out of order).
         """
-        _check_model(model)
+        if of_several(items):
+            raise ValueError(
+                f"an ItemBank is for one ability, and a {model.name} model has"
+                " several: use FactorBank"
+            )
+        check_categories(model)
         items = jax.tree.map(jnp.asarray, items)
         dtype = items[0].dtype
         mean, sd = (jnp.asarray(x, dtype) for x in (population.mean, population.sd))
@@ -131,7 +136,7 @@ class ItemBank(AbstractNodeBank):
         log_prior = population.log_weights_at(nodes)
         theta = mean + sd * nodes
         table = _table_jit(*curves, theta)
-        _check_table(model, np.asarray(table))
+        check_items(model, table)
         bank = cls(
             theta=theta,
             log_prior=log_prior,
@@ -167,11 +172,10 @@ class ItemBank(AbstractNodeBank):
             counts: `[items]` numbers of responses of their calibration, unused.
             repeats: Responses to an item.
         """
-        histogram = self.log_prior if self.histogram else None
         return ItemBank.create(
             self.model,
             items,
-            Population(self.mean, self.sd, histogram),
+            self.population,
             repeats=repeats,
             nodes=(self.theta - self.mean) / self.sd,
             covariance=covariance,
@@ -202,33 +206,11 @@ class ItemBank(AbstractNodeBank):
         population = self.mean, self.sd
         return self.model.family, (self.items, *population, *map(reproducible, errors))
 
-    def with_items(self, items: Any, order: np.ndarray | None = None) -> ItemBank:
-        """A bank of exact items."""
-        return dataclasses.replace(self, items=items, errors=None)
-
-    def responses_of(self, observations: Any, observed: Array) -> Responses:
-        """Observations `[subjects, items]` as data; `observed` masks them."""
-        return Responses(observations.astype(jnp.int8), observed)
-
     @property
-    def num_items(self) -> int:
-        """Number of items."""
-        return self.table.shape[0]
-
-    @property
-    def num_categories(self) -> int:
-        """Number of categories of a response."""
-        return self.table.shape[1]
-
-    @property
-    def category_codes(self) -> tuple[int, ...]:
-        """The response that each category is."""
-        return self.model.family.category_codes
-
-    @property
-    def blank(self) -> Observation:
-        """A response, int32."""
-        return jnp.zeros((), jnp.int32)
+    def population(self) -> Population:
+        """The population, a histogram on the nodes or normal."""
+        histogram = self.log_prior if self.histogram else None
+        return Population(self.mean, self.sd, histogram)
 
     @property
     def _curves(self) -> tuple[Any, Any]:
@@ -248,19 +230,26 @@ class ItemBank(AbstractNodeBank):
         share = jnp.clip(place - node, 0, 1)
         return (1 - share) * row(node) + share * row(node + 1)
 
-    def _everywhere(self, theta: Array) -> Float[Array, "items categories"]:
-        """Log-probabilities of all items at one ability."""
+    def curves(self, theta: Array, at: Any = slice(None), flat: bool = True) -> Curves:
+        """Curves of items at one ability; those with errors are always flat."""
+        family, every = self._curves
+        records = jax.tree.map(lambda x: x[at], every)
+        shape = records[0].shape[: records[0].ndim - every[0].ndim + 1]
+        return Curves(family, records, jnp.broadcast_to(theta, shape))
+
+    def log_probs(
+        self, theta: Array, flat: bool = True
+    ) -> Float[Array, "items categories"]:
+        """Log-probabilities of first responses to all items at one ability."""
         if self.errors is not None:
             return self._between(theta, lambda node: self.table[:, :, node])
-        at = jax.vmap(self.model.family.category_log_probs, in_axes=(0, None))
-        return at(self.items, theta)
+        return super().log_probs(theta, flat)
 
-    def whole_variance(self, ability: Array, variance: Array) -> Array:
+    def whole_variance(self, theta: Array, variance: Array) -> Array:
         """With the errors of location and scale."""
         if self.scale is None:
             return variance
-        population = self.mean, self.sd
-        return with_scale_error(self.scale, ability, variance, population)
+        return with_scale_error(self.scale, theta, variance, (self.mean, self.sd))
 
     def item_variance(self, state: State) -> Array:
         """With repeats, g' C g of EAP: its change with the items (the delta method).
@@ -283,43 +272,12 @@ class ItemBank(AbstractNodeBank):
         noise = jax.random.normal(key, theta.shape, theta.dtype)
         return theta + jnp.sqrt(scale_variance(self.scale, theta)) * noise
 
-    def information(self, theta: Array) -> Float[Array, " items"]:
+    def information(self, theta: Array, flat: bool = True) -> Float[Array, " items"]:
         """Fisher information of every item at one ability, `[items]`."""
         rows = self.at_nodes
         if rows is not None:
             return self._between(theta, lambda node: rows[node])
-        family = self.model.family
-        return jax.vmap(family.information, in_axes=(0, None))(self.items, theta)
-
-    def gain(self, theta: Array, memory: Memory) -> Float[Array, " items"]:
-        """The information of the next response to each item."""
-        information = self.information(theta)
-        if not isinstance(memory, Repeats):
-            return information
-        return information * next_information(self._right(theta), memory)
-
-    def shares(self, design: Any, theta: Array) -> Float[Array, "items repeats"]:
-        """Information of each response to an item over that of the first."""
-        if design.repeats == 1:
-            return super().shares(design, theta)
-        return expected_shares(self._right(theta), design.repeats, design.icc)
-
-    def _right(self, theta: Array) -> Float[Array, " items"]:
-        """Probability of a first right response."""
-        return jnp.exp(self._everywhere(theta)[:, 1])
-
-    def _next(
-        self, log_probs: Float[Array, "items categories *nodes"], memory: Memory
-    ) -> Float[Array, "items categories *nodes"]:
-        """Log-probabilities of the next response, from those of a first one."""
-        if not isinstance(memory, Repeats):
-            return log_probs
-        wide = lambda x: x.reshape(-1, *[1] * (log_probs.ndim - 2))
-        times, parts = wide(memory.times), []
-        for y in range(2):
-            equal = wide(memory.counts(y))
-            parts.append(next_log_prob(log_probs[:, y], equal, times, memory.odds))
-        return jnp.stack(parts, axis=1)
+        return super().information(theta, flat)
 
     def learn(
         self, before: State, after: State, item: Array, observation: Observation
@@ -367,36 +325,19 @@ class ItemBank(AbstractNodeBank):
             total = total + values[k] * basis / math.prod(k - m for m in others)
         return total
 
-    def draw(
-        self, item: Array, theta: Array, key: KeyArray, memory: Memory
-    ) -> Observation:
-        """A random response, given those before to the same item."""
-        if not isinstance(memory, Repeats):
-            return super().draw(item, theta, key, memory)
-        counts = jnp.stack([memory.counts(y)[item] for y in range(2)])
-        first = self._log_probs(item, theta)
-        logits = next_log_prob(first, counts, memory.times[item], memory.odds)
-        return jax.random.categorical(key, logits).astype(jnp.int32)
-
-    def merit(self, select: str, state: State) -> Float[Array, " items"]:
-        """What each item adds by a rule (`merits`)."""
+    def around(self, select: str, state: State) -> tuple[Array, Array, Array]:
+        """The table, with the weights of the posterior or of KL's interval."""
         if select == "mutual_information":
-            table = self._next(self.table, state.memory)
-            return merits.mutual_information(table, jax.nn.softmax(state.posterior))
-        if select == "kl":
-            number = state.num_given.astype(self.theta.dtype)
-            reach = merits.KL_REACH * self.sd / jnp.sqrt(number + 1)
-            here = self._next(self._everywhere(state.ability), state.memory)
-            table = self._next(self.table, state.memory)
-            return merits.kullback_leibler(
-                table, self.theta, here, state.ability, reach
-            )
-        return super().merit(select, state)
+            return self.table, jax.nn.softmax(state.posterior), state.ability
+        number = state.num_given.astype(self.theta.dtype)
+        reach = merits.KL_REACH * self.sd / jnp.sqrt(number + 1)
+        weight = merits.interval_weights(self.theta, state.ability, reach)
+        return self.table, weight, state.ability
 
     def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
         """Expected decrease of the loss, exactly: over the responses to each item."""
         posterior = jax.nn.softmax(state.posterior)
-        chance = jnp.exp(self._next(self.table, state.memory))
+        chance = jnp.exp(next_log_probs(self.table, state.memory))
         marginal = chance @ posterior
         if design.pass_mark is None:
             # That of the variance is the variance of the posterior mean.
@@ -414,12 +355,7 @@ class ItemBank(AbstractNodeBank):
 
     def log_prob(self, item: Array, observation: Observation, theta: Array) -> Array:
         """Log-probability of a response to one item at one ability."""
-        return self._log_probs(item, theta)[observation]
-
-    def sample(self, item: Array, theta: Array, key: KeyArray) -> Array:
-        """A random response to one item at one ability, int32."""
-        drawn = jax.random.categorical(key, self._log_probs(item, theta))
-        return drawn.astype(jnp.int32)
+        return self.curves(theta, item).log_probs()[observation]
 
     def draw_abilities(self, num_subjects: int, key: KeyArray) -> Array:
         """Abilities of subjects from the population, a histogram too."""
@@ -434,17 +370,15 @@ class ItemBank(AbstractNodeBank):
 
     def all_items(self, data: Responses) -> Array:
         """EAP abilities from responses of many subjects, on nodes that suit so many."""
-        histogram = self.log_prior if self.histogram else None
-        population = Population(self.mean, self.sd, histogram)
         model, items = self.model, self.items
         if self.errors is not None and data.trials is None:
             model = dataclasses.replace(model, family=self._curves[0], priors={})
             items = self.errors
-        return score(model, items, population, data).ability
+        return score(model, items, self.population, data).ability
 
     def chances(self, data: Responses) -> Float[Array, "subjects items"]:
         """Probabilities of right responses at the abilities of many subjects."""
-        return jax.vmap(self._right)(jnp.asarray(self.all_items(data)))
+        return jax.vmap(self.right)(jnp.asarray(self.all_items(data)))
 
     def check(self, design: Any) -> None:
         """Refuses rules that do not suit, such as the mode of a histogram."""
@@ -463,12 +397,6 @@ class ItemBank(AbstractNodeBank):
         """A row of the table, `[nodes]`."""
         return self.table[item, observation]
 
-    def _log_probs(self, item: Array, theta: Array) -> Float[Array, " categories"]:
-        """Log-probabilities of the responses to one item at one ability."""
-        family, records = self._curves
-        record = jax.tree.map(lambda array: array[item], records)
-        return family.category_log_probs(record, theta)
-
 
 @full_precision
 @jax.jit
@@ -485,28 +413,6 @@ def _moves_jit(family: Predictive, items: UncertainItems, theta: Array) -> Array
     """Moves of the logits with the errors of each item, at every node."""
     over_nodes = jax.vmap(family.logit_moves, in_axes=(None, 0), out_axes=1)
     return jax.vmap(over_nodes, in_axes=(0, None))(items, theta)
-
-
-def _check_model(model: Model) -> None:
-    """Refuses models of several abilities and of scores."""
-    if model.family.dims:
-        raise ValueError(
-            f"an ItemBank is for one ability, and a {model.name} model has"
-            f" {model.family.dims}: use FactorBank"
-        )
-    check_categories(model)
-
-
-def _check_table(model: Model, table: np.ndarray) -> None:
-    """Refuses an item without probabilities."""
-    # Minus infinity is the log of a probability that underflows; NaN is none.
-    bad = np.isnan(table).any((1, 2))
-    if bad.any():
-        raise ValueError(
-            f"item {bad.argmax() + 1} of the bank has no probabilities under the"
-            f" model {model.name}: its parameters are not finite or out of order;"
-            " leave it out"
-        )
 
 
 def _choose_nodes(model, items, mean, sd, longest, extra: float) -> np.ndarray:

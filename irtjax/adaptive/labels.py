@@ -12,14 +12,13 @@ import numpy as np
 
 from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import Design
-from irtjax.adaptive.factor_bank import FactorBank
 from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.lengths import LengthBank
+from irtjax.adaptive.normal_bank import FactorBank
 from irtjax.adaptive.regressed import regressed_items
 from irtjax.adaptive.steps import decided_by_population
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.item_error import factor_item_errors, item_errors
-from irtjax.calibration.parts import Factors
 from irtjax.data.arrays import check_unique, names_of
 from irtjax.data.item_texts import Contents
 
@@ -144,7 +143,7 @@ class LabelledBank(NamedTuple):
                 f"rival {name!r}: a bank has no subjects; give its ability and"
                 " standard error"
             )
-        if self.bank.several and self.bank.weighted:
+        if self.bank.several and self.bank.on_axes:
             raise ValueError(
                 f"rival {name!r} with a composite: give the composite of its abilities"
                 " and its standard error"
@@ -226,8 +225,8 @@ def counts_of(fit: Calibration) -> np.ndarray:
 def _bank_of(fit: Calibration, num_items: int | None, rules: Mapping[str, Any]):
     """The bank of a calibration, and the names of its factors if it has several."""
     model, parameters = fit.model, jax.tree.map(jnp.asarray, fit.parameters)
-    if model.family.dims:
-        return _factor_bank(fit, rules.get("composite")), fit.require(Factors).names
+    if fit.factor_names:
+        return _factor_bank(fit, rules.get("composite")), np.array(fit.factor_names)
     items, population = parameters.items, parameters.population
     errors = item_errors(fit)
     options: dict[str, Any] = dict(num_items=num_items)

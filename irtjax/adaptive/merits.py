@@ -24,7 +24,7 @@ information of a response between the estimate and abilities around it,
 delta = 3 s / sqrt(n + 1) after n items, s the standard deviation of the population. Of
 several abilities the integral is over (u - theta)' Sigma^-1 (u - theta) < delta^2 with
 s = 1, Sigma the covariance of the population, which no rotation changes (Wang, Chang
-and Boughton 2011 take a cube): `factor_rules.kullback_leibler` is its mean.
+and Boughton 2011 take a cube), and its mean is taken.
 
 Both look at more than one ability, and so differ from information where little is
 known: early in a test.
@@ -124,24 +124,18 @@ def mutual_information(
     return entropy(probability @ weight) - conditional
 
 
-def kullback_leibler(
-    log_probs: Float[Array, "items categories nodes"],
-    nodes: Float[Array, " nodes"],
-    here: Float[Array, "items categories"],
-    ability: Float[Array, ""],
-    reach: Float[Array, ""],
-) -> Float[Array, " items"]:
-    """KL information of each item, integrated over abilities around the estimate.
+def interval_weights(
+    nodes: Float[Array, " nodes"], ability: Array, reach: Array
+) -> Float[Array, " nodes"]:
+    """Weights of nodes for integrals of functions that are linear between them.
 
-    Log-probabilities are linear between nodes, whose distance h makes the integral too
-    large by the share h^2 / (2 reach^2), the same for all items to that order.
+    The distance h of nodes makes integrals of KL too large by the share
+    h^2 / (2 reach^2), the same for all items to that order.
 
     Args:
-        log_probs: Log-probability of each category of each item at each node.
         nodes: Equally spaced abilities.
-        here: Log-probabilities at the estimate.
-        ability: The estimate.
-        reach: Half the width of the interval, cut off at the outer nodes.
+        ability: The centre of the interval.
+        reach: Half its width; it is cut off at the outer nodes.
     """
     step = nodes[1] - nodes[0]
 
@@ -150,7 +144,21 @@ def kullback_leibler(
         s = jnp.clip((jnp.clip(end, nodes[0], nodes[-1]) - nodes) / step, -1, 1)
         return step * (0.5 + s - 0.5 * jnp.sign(s) * s**2)
 
-    weight = below(ability + reach) - below(ability - reach)
+    return below(ability + reach) - below(ability - reach)
+
+
+def kullback_leibler(
+    log_probs: Float[Array, "items categories nodes"],
+    weight: Float[Array, " nodes"],
+    here: Float[Array, "items categories"],
+) -> Float[Array, " items"]:
+    """KL information of each item, integrated over abilities around the estimate.
+
+    Args:
+        log_probs: Log-probability of each category of each item at each node.
+        weight: Weights of the nodes.
+        here: Log-probabilities at the estimate.
+    """
     chance = jnp.exp(here)
     # A category that cannot be here adds nothing, whatever it is elsewhere.
     usable = jnp.maximum(log_probs, jnp.finfo(log_probs.dtype).min / 1e3)

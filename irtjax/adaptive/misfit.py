@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax._types import KeyArray, RandomKey
-from irtjax.adaptive.bank import AbstractBank
+from irtjax.adaptive.bank import AbstractBank, drawn_errors
 from irtjax.adaptive.design import COMPARED, Design, Rules
 from irtjax.adaptive.labels import LabelledBank, counts_of, label
 from irtjax.adaptive.populations import population_of
@@ -64,10 +64,7 @@ def draw_items(fit: Calibration, key: RandomKey, size: float = 1.0) -> Items:
         raise ValueError(f"items of a {model.name} model cannot be drawn one by one")
     # Coordinates that are not identified have no finite variance: they stay.
     blocks = np.nan_to_num(np.asarray(covariance, float), posinf=0, neginf=0)
-    values, vectors = np.linalg.eigh(blocks)
-    roots = vectors * np.sqrt(np.maximum(values, 0))[:, None, :]
-    noise = jax.random.normal(as_key(key), coordinates.shape, coordinates.dtype)
-    moves = jnp.einsum("jpq,jq->jp", jnp.asarray(roots, noise.dtype), noise)
+    moves = drawn_errors(blocks, as_key(key), coordinates.dtype)
     drawn = model.constrain(coordinates + size * moves)
     # What a model does not estimate stays as it is.
     estimated = {parameter.name for parameter in model.family.parameters}
@@ -79,17 +76,18 @@ def true_bank(
     source: Any, bank: LabelledBank, truth: Any, key: KeyArray
 ) -> AbstractBank:
     """The bank by which simulated subjects respond: see `simulate_tests`, truth."""
+    tested: Any = bank.bank
     if isinstance(truth, Calibration):
         return _of_calibration(truth, bank)
     if hasattr(truth, "_fields"):
-        return bank.bank.with_items(_as_those_of(bank.bank, truth))
+        return tested.with_items(_as_those_of(tested, truth))
     if not isinstance(truth, str):
         raise ValueError(
             f"truth is of type {type(truth).__name__}: give 'bank', 'draw', a"
             " calibration or an item record"
         )
     if truth == "bank":
-        return bank.bank
+        return tested
     if truth != "draw":
         raise ValueError(
             f"truth {truth!r} is neither 'bank', 'draw', a calibration nor an item"
@@ -97,8 +95,8 @@ def true_bank(
         )
     if not isinstance(source, Calibration):
         raise ValueError("truth 'draw' needs a calibration, which has errors of items")
-    items = bank.bank.drawn_items(key)
-    return bank.bank.with_items(draw_items(source, key) if items is None else items)
+    items = tested.drawn_items(key)
+    return tested.with_items(draw_items(source, key) if items is None else items)
 
 
 def _as_those_of(bank: Any, items: Items) -> Items:
@@ -126,6 +124,7 @@ def _of_calibration(fit: Calibration, bank: LabelledBank) -> AbstractBank:
     """The bank of another calibration, its items in the order of this one."""
     composite = getattr(bank.bank, "composite", None)
     other = label(fit, None, None, None, dict(composite=composite))
+    answers: Any = other.bank
     places = places_of(other.names, bank.names)
     if (places < 0).any():
         name = str(bank.names[int(places.argmin())])
@@ -135,7 +134,7 @@ def _of_calibration(fit: Calibration, bank: LabelledBank) -> AbstractBank:
     if kinds[0] != kinds[1]:
         raise ValueError("truth: that calibration is of another kind of model")
     items = jax.tree.map(lambda x: jnp.asarray(x)[places], fit.parameters.items)
-    return other.bank.with_items(items, places)
+    return answers.with_items(items, places)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -206,12 +205,13 @@ def misfit_study(
         raise ValueError("draws and num_subjects: give at least 1 of each")
     # Banks of overestimated slopes need finer nodes: as of tests four times as long.
     labelled = label(fit, 4 * num_items, None, None, rules)
+    tested: Any = labelled.bank
     if fit.model.has_lengths:
         raise ValueError("misfit_study does not serve models with response lengths")
-    answers = labelled.bank.with_items(jax.tree.map(jnp.asarray, fit.parameters.items))
+    answers = tested.with_items(jax.tree.map(jnp.asarray, fit.parameters.items))
     covariance, counts = _covariance_of(fit), counts_of(fit)
     designs = _designs(labelled, num_items, rules)
-    other = None if population is None else population_of(labelled.bank, population)
+    other = None if population is None else population_of(tested, population)
     kinds = [design.select for design in designs]
     rows = []
     for size in sizes:
@@ -219,12 +219,11 @@ def misfit_study(
         for draw in range(draws):
             # The same subjects and errors for every size and rule.
             seeds = jax.random.split(jax.random.fold_in(key, draw), 3)
-            theta = labelled.bank.draw_abilities(num_subjects, seeds[2])
+            theta = tested.draw_abilities(num_subjects, seeds[2])
             if other is not None:
                 theta = simulate_abilities(num_subjects, seeds[2], other, theta.dtype)
             truth = np.asarray(answers.truth(theta), float)
-            rebuild: Any = labelled.bank
-            bank = rebuild.rebuilt(
+            bank = tested.rebuilt(
                 draw_items(fit, seeds[0], size),
                 size**2 * covariance if size and covariance is not None else None,
                 counts,
@@ -270,7 +269,7 @@ def _summary(cell: list[np.ndarray]) -> dict[str, float]:
 
 def _covariance_of(fit: Calibration) -> np.ndarray | None:
     """`[items, columns, columns]` of the errors of items; None: they are exact."""
-    if fit.model.family.dims:
+    if fit.factor_names:
         return factor_item_errors(fit)
     errors = item_errors(fit)
     return None if errors is None else errors.items

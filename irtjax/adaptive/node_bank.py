@@ -6,18 +6,17 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import ndtr
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
+from irtjax.adaptive import merits
 from irtjax.adaptive.bank import AbstractBank
-from irtjax.adaptive.repeats import best_sum
 from irtjax.adaptive.state import Memory, Observation, Posterior, State
-from irtjax.numerics.precision import full_precision
+from irtjax.models.model import Population
 
 #: More steps than bisection alone needs from a grid interval in double precision.
 MOST_STEPS = 40
@@ -66,10 +65,10 @@ class AbstractNodeBank(AbstractBank):
         """A random observation given ability and memory."""
         return self.sample(item, theta, key)
 
-    def draw_abilities(self, num_subjects: int, key: KeyArray) -> Array:
-        """Abilities of subjects from the normal population."""
-        normal = jax.random.normal(key, (num_subjects,), self.theta.dtype)
-        return self.mean + self.sd * normal
+    @property
+    def population(self) -> Population:
+        """The normal population."""
+        return Population(self.mean, self.sd)
 
     @property
     def prior(self) -> Posterior:
@@ -98,10 +97,6 @@ class AbstractNodeBank(AbstractBank):
         """Variance of an ability by errors of items that the posterior leaves out."""
         return jnp.zeros_like(self.sd)
 
-    def whole_variance(self, ability: Array, variance: Array) -> Array:
-        """The variance of an ability with what the posterior does not count."""
-        return variance
-
     def begun(self, scoring: str, state: State) -> State:
         """The population; its mode is its mean."""
         if scoring == "map":
@@ -117,23 +112,21 @@ class AbstractNodeBank(AbstractBank):
         """Precision of ability that does not come from responses, at most."""
         return jnp.zeros_like(self.sd)
 
-    def shares(self, design: Any, theta: Array) -> Float[Array, "items repeats"]:
-        """Information of each response to an item over that of the first."""
-        return jnp.ones((self.num_items, 1), theta.dtype)
+    def points(self) -> tuple[Array, Array]:
+        """The nodes and the weights of the population there."""
+        return self.theta, jnp.exp(self.log_prior)
 
-    def smallest_errors(
-        self, design: Any, allowed: Bool[Array, " items"]
-    ) -> tuple[Array, Array]:
-        """1 / sqrt(1 / s^2 + the largest informations), at the nodes."""
-        best = _best_information(self, design, allowed) + self.more_precision
-        variance = self.whole_variance(self.theta, 1 / (1 / self.sd**2 + best))
-        return jnp.sqrt(variance), jnp.exp(self.log_prior)
+    def reduction(self, design: Any, theta: Array) -> tuple[Array, Array, Array]:
+        """The variance of the population, and informations times it."""
+        variance = self.sd**2
+        information = self.information(theta)
+        return variance, variance * information, variance * self.more_precision
 
     def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
         """Expected decrease of the variance, as of a normal posterior."""
         variance = state.standard_error**2
-        share = variance * self.gain(state.ability, state.memory)
-        return variance * share / (1 + share)
+        gain = self.gain(state.ability, state.memory)
+        return merits.c_optimal(gain, variance, variance)
 
     def above(self, state: State, mark: Array, error: Array) -> Float[Array, ""]:
         """Mass of the nodes above N(mark, error^2)."""
@@ -162,18 +155,6 @@ class AbstractNodeBank(AbstractBank):
             return total + self.log_memory(state.memory, theta)
 
         return log_lik
-
-
-@full_precision
-@eqx.filter_jit
-def _best_information(bank: AbstractNodeBank, design: Any, allowed: Array) -> Array:
-    """Sum of the largest informations at each node, `[nodes]`."""
-
-    def at(theta):
-        information = jnp.where(allowed, bank.information(theta), 0)
-        return best_sum(information, bank.shares(design, theta), design.num_items)
-
-    return lax.map(at, bank.theta)
 
 
 def _mean(bank: AbstractNodeBank, state: State) -> tuple[Array, Array]:

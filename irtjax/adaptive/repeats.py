@@ -185,7 +185,7 @@ def before_each(
     return jnp.sum(equal, axis=1), jnp.sum(same, axis=1)
 
 
-class Counts(NamedTuple):
+class TrialCounts(NamedTuple):
     """Recorded responses as numbers of right ones, of some trials each.
 
     Attributes:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 from irtjax._types import KeyArray
 from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import Design
-from irtjax.adaptive.repeats import Counts
+from irtjax.adaptive.repeats import TrialCounts
 from irtjax.adaptive.state import Observation, State
 from irtjax.adaptive.steps import (
     above_mark,
@@ -113,7 +113,7 @@ def run_tests(
     key: KeyArray,
     theta: Float[Array, "subjects *dims"],
     available: Bool[Array, "subjects items"] | None = None,
-    recorded: Observation | Counts | None = None,
+    recorded: Observation | TrialCounts | None = None,
     max_exposure: Float[Array, ""] | None = None,
     answers: AbstractBank | None = None,
     subjects: Int[Array, " tested"] | None = None,
@@ -125,9 +125,9 @@ def run_tests(
     among all.
 
     If observations are `recorded`, with leading axes `[subjects, items]`, subjects
-    respond as they did; with `Counts` each response is one of those that are left, in
-    random order. `max_exposure` is the largest share of the tests that may use
-    an item. Tests then run one after the other, since each closes items for the next
+    respond as they did; with `TrialCounts` each response is one of those that are left,
+    in random order. `max_exposure` is the largest share of the tests that may use an
+    item. Tests then run one after the other, since each closes items for the next
     (`open_items`).
     """
     source = bank if answers is None else answers
@@ -137,7 +137,7 @@ def run_tests(
 
         def respond(item, place, memory):
             draw = jax.random.fold_in(response_key, place)
-            if isinstance(recorded, Counts):
+            if isinstance(recorded, TrialCounts):
                 return recorded.drawn(index, item, draw, memory)
             if recorded is not None:
                 return jax.tree.map(lambda x: x[index, item], recorded)
@@ -147,7 +147,7 @@ def run_tests(
             mine = available[index]
             allowed = mine if allowed is None else mine & allowed
         most = None
-        if isinstance(recorded, Counts):
+        if isinstance(recorded, TrialCounts):
             most = recorded.most(index, design.repeats)
         first = start(bank, design, key=test_key, available=allowed, most=most)
         return _run_test(bank, design, respond, first)

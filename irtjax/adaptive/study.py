@@ -17,8 +17,9 @@ from irtjax._types import KeyArray, RandomKey
 from irtjax.adaptive.design import Design, Rules, StopFlag
 from irtjax.adaptive.labels import LabelledBank, check_exposure, label
 from irtjax.adaptive.misfit import true_bank
+from irtjax.adaptive.model_bank import AbstractModelBank
 from irtjax.adaptive.populations import population_of
-from irtjax.adaptive.repeats import Counts
+from irtjax.adaptive.repeats import TrialCounts
 from irtjax.adaptive.simulation import SIDE_BY_SIDE, Tests, run_tests_jit
 from irtjax.data import ResponseTable, read
 from irtjax.data.frames import HasTable
@@ -323,7 +324,7 @@ class _Recorded(NamedTuple):
     """Responses to replay: subjects, numbers right and of trials, and their mask."""
 
     names: np.ndarray
-    counts: Counts
+    counts: TrialCounts
     available: jax.Array
     notes: tuple[str, ...]
 
@@ -437,7 +438,7 @@ def _given_abilities(bank: LabelledBank, ability: jax.Array) -> jax.Array:
 def _matched(bank: LabelledBank, table: ResponseTable, repeats: bool):
     """Responses in the order of the bank, and which there are."""
     tested: Any = bank.bank
-    if not tested.replayable:
+    if not isinstance(bank.bank, AbstractModelBank):
         raise ValueError(
             "responses can be replayed on an ItemBank, a FactorBank or a calibration"
         )
@@ -467,10 +468,10 @@ def _matched(bank: LabelledBank, table: ResponseTable, repeats: bool):
     if trials is not None:
         placed = np.zeros(values.shape, np.int32)
         placed[:, columns[matched]] = trials[:, matched]
-        recorded = Counts(recorded, jnp.asarray(placed))
+        recorded = TrialCounts(recorded, jnp.asarray(placed))
     elif repeats:
         # One response to each item: there is no other to give.
-        recorded = Counts(recorded, jnp.asarray(available, jnp.int32))
+        recorded = TrialCounts(recorded, jnp.asarray(available, jnp.int32))
         single = "the responses have no repeats, so that no item was given twice: read"
         notes = [f"{single} them with trials='counts'"]
     answered = (
@@ -491,7 +492,9 @@ def _matched(bank: LabelledBank, table: ResponseTable, repeats: bool):
     return table.subjects, recorded, jnp.asarray(available), tuple(notes)
 
 
-def _with_icc(bank: Any, recorded: Counts, seen: Any, rules: Any) -> tuple[str, ...]:
+def _with_icc(
+    bank: Any, recorded: TrialCounts, seen: Any, rules: Any
+) -> tuple[str, ...]:
     """Estimates the correlation of repeats, and adds a note on it."""
     right, trials = (np.asarray(x) for x in recorded)
     data = Responses(recorded.right, seen, recorded.trials)
@@ -511,7 +514,7 @@ def _all_items(bank: Any, recorded: Any, seen: jax.Array, icc: float) -> jax.Arr
 
     Counts enter as the number of independent responses that they are worth.
     """
-    if isinstance(recorded, Counts):
+    if isinstance(recorded, TrialCounts):
         trials = recorded.trials.astype(bank.mean.dtype)
         worth = 1 / (1 + jnp.maximum(trials - 1, 0) * icc)
         data = Responses(recorded.right * worth, seen, trials * worth)

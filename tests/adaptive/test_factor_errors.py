@@ -8,14 +8,14 @@ from scipy.special import expit
 
 import irtjax
 from irtjax.adaptive import AdaptiveTest, Design, FactorBank, draw_items
-from irtjax.adaptive.factor_errors import (
+from irtjax.adaptive.labels import LabelledBank, label
+from irtjax.adaptive.misfit import misfit_study, true_bank
+from irtjax.adaptive.normal_errors import (
     axes_variance,
-    flat_posterior,
     shared_covariance,
     with_axes_error,
 )
-from irtjax.adaptive.labels import LabelledBank, label
-from irtjax.adaptive.misfit import misfit_study, true_bank
+from irtjax.adaptive.normal_posterior import LogPosterior, flat_posterior
 from irtjax.adaptive.regressed import regressed, regressed_items
 from irtjax.adaptive.saved import fingerprint
 from irtjax.adaptive.simulation import run_tests_jit
@@ -45,10 +45,11 @@ def uncertain(**options) -> FactorBank:
 
 def posterior(blocks):
     given = jax.tree.map(lambda x: x[GIVEN], items_of())
-    parts = jnp.asarray(blocks[GIVEN]), jnp.asarray(REPLIES), jnp.ones(10, bool)
     prior = bank_of().center, bank_of().precision
-    find = jax.jit(lambda *x: flat_posterior(MODEL, given, *x, prior, prior[0]))
-    return find(*parts)
+    replies, seen = jnp.asarray(REPLIES, float), jnp.ones(10, bool)
+    density = LogPosterior(MODEL, given, replies, seen, prior)
+    find = jax.jit(lambda blocks: flat_posterior(density, prior[0], blocks))
+    return find(jnp.asarray(blocks[GIVEN]))
 
 
 def by_quadrature(blocks):

@@ -199,18 +199,11 @@ def test_the_smallest_error_of_several_abilities_is_a_bound():
     errors, weights = bank.smallest_errors(Design.create(4), allowed)
     assert float(weights.sum()) == pytest.approx(1)
     # Any four items at an ability: the variance of the composite by whole matrices.
-    from irtjax.adaptive.factor_rules import points_of, weights
-
-    rng, points = (
-        np.random.default_rng(0),
-        np.asarray(points_of(bank.population, float)),
-    )
+    rng, points = np.random.default_rng(0), np.asarray(bank.points()[0])
     slopes, inverse = np.asarray(bank.items.discrimination), np.asarray(bank.precision)
     c = np.array([1.0, -0.5])
     for k in range(0, len(points), 128):
-        weight = np.asarray(
-            weights(bank.model, bank.items, jnp.asarray(slopes @ points[k]))
-        )
+        weight = np.asarray(bank.information(jnp.asarray(points[k])))
         found = []
         for _ in range(300):
             four = rng.permutation(bank.num_items)[:4]

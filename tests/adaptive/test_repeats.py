@@ -84,7 +84,7 @@ def test_scores_are_those_of_the_counts(score):
     bank = bank_of()
     tests = run_tests_jit(bank, rules(scoring=score), key=KEY, theta=THETA)
     nodes = np.linspace(-6, 6, 2001) * float(bank.sd) + float(bank.mean)
-    table = jax.vmap(lambda t: bank._right(t))(jnp.asarray(nodes))
+    table = jax.vmap(lambda t: bank.right(t))(jnp.asarray(nodes))
     repeated = 0
     for subject in range(len(THETA)):
         items, responses = (
@@ -110,7 +110,7 @@ def test_scores_are_those_of_the_counts(score):
             )
             tolerance = 1e-3
         else:
-            loss = lambda t: -height(t, bank._right(jnp.asarray(t)))
+            loss = lambda t: -height(t, bank.right(jnp.asarray(t)))
             best = minimize_scalar(loss, bounds=(-5, 5), method="bounded")
             expected, tolerance = best.x, 1e-4
         np.testing.assert_allclose(tests.ability[subject, -1], expected, atol=tolerance)
@@ -131,7 +131,7 @@ def test_the_next_response_is_the_one_of_most_information():
             right, times = counted(items, responses, k, SIZE)
 
             def law(theta, right=right, times=times):
-                return (bank._right(theta) + right * r) / (1 + times * r)
+                return (bank.right(theta) + right * r) / (1 + times * r)
 
             chance, slope = jax.jvp(law, (jnp.asarray(ability),), (jnp.ones(()),))
             merit = np.array(slope**2 / (chance * (1 - chance)))
@@ -259,7 +259,7 @@ def test_the_correlation_of_new_subjects_is_estimated(name):
     size = (80, 2) if name == "factors" else 80
     theta = rng.normal(0.2, 1, size)
     if name == "small":
-        chance = np.stack([np.asarray(bank._right(jnp.asarray(t))) for t in theta])
+        chance = np.stack([np.asarray(bank.right(jnp.asarray(t))) for t in theta])
     else:
         items = items_of()
         chance = expit(theta @ np.asarray(items.discrimination).T + items.intercept)

@@ -38,20 +38,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from irtjax.inference.moments import normal_moments
-from irtjax.likelihood.product_errors import flat_log_probs, shrinkage, shrunken
-from irtjax.likelihood.products import mean_cells
+from irtjax.likelihood.product_errors import shrinkage
 from irtjax.models.model import Model
-from irtjax.numerics.kernels import inverse_cholesky, positive_definite_solve
-
-#: More Newton steps than a mode needs from the one before the last response.
-MOST_NEWTON = 30
+from irtjax.numerics.kernels import inverse_cholesky
 
 
 class SlopeErrors(NamedTuple):
@@ -86,143 +79,6 @@ class SlopeErrors(NamedTuple):
     def shrinkage(self, model: Model, theta: Array) -> Float[Array, " items"]:
         """K of each item at abilities."""
         return shrinkage(model, self.variance(theta))
-
-
-class NormalPosterior(NamedTuple):
-    """A normal posterior: see `irtjax.adaptive.factor_posterior.FactorPosterior`."""
-
-    mode: Array
-    precision: Array
-    covariance: Array
-    mean: Array
-    spread: Array
-
-
-def flat_posterior(
-    model: Model,
-    records: Any,
-    blocks: Float[Array, "cells p p"],
-    values: Array,
-    seen: Bool[Array, " cells"],
-    prior: tuple[Array, Array],
-    start: Array,
-) -> NormalPosterior:
-    """The normal posterior of one subject, errors of items integrated out.
-
-    Args:
-        model: A model with `dims` abilities and categories.
-        records: Item records of the responses.
-        blocks: Covariances of the items, as in `SlopeErrors`.
-        values: Responses.
-        seen: Whether there is one.
-        prior: Mean and precision of the population.
-        start: `[dims]` abilities to begin at.
-    """
-    center, precision = prior
-    slopes = records.discrimination
-
-    def log_density(theta):
-        logs = flat_log_probs(model, records, blocks, theta, values)
-        gap = theta - center
-        return jnp.sum(jnp.where(seen, logs, 0)) - gap @ precision @ gap / 2
-
-    slope_at, bend_at = jax.grad(log_density), jax.hessian(log_density)
-
-    derivatives = lambda theta: (slope_at(theta), -bend_at(theta))
-    mode = find_mode(slopes, derivatives, start)
-    bend = -bend_at(mode)
-    root = inverse_cholesky(bend)
-    # The curves are not quite concave; where that shows the prior is what is known.
-    proper = jnp.all(jnp.isfinite(root))
-    bend = jnp.where(proper, bend, precision)
-    root = jnp.where(proper, root, inverse_cholesky(precision))
-    covariance = root.T @ root
-    # Around the mode the curves are those of items as flat as they are there.
-    wide = jnp.append(mode, jnp.ones_like(mode[:1]))
-    factor = shrinkage(model, jnp.einsum("k,jkl,l->j", wide, blocks, wide))
-    flat = records._replace(discrimination=jnp.ones_like(factor))
-    flat = shrunken(flat, factor)._replace(discrimination=factor[:, None] * slopes)
-    responses = model, flat, values[None], seen[None], None
-    mean, spread = moments(responses, prior, mode, covariance, bend)
-    return NormalPosterior(mode, bend, covariance, mean, spread)
-
-
-def moments(
-    responses: tuple[Model, Any, Array, Array, Any],
-    prior: tuple[Array, Array],
-    mode: Array,
-    covariance: Array,
-    precision: Array | None = None,
-) -> tuple[Array, Array]:
-    """Posterior mean `[dims]` and covariance by `irtjax.inference.moments`.
-
-    Args:
-        responses: Model, item records, values `[1, cells]`, whether there is one, and
-            the change of log-probabilities (`irtjax.likelihood.products.cells`).
-        prior: Mean and precision of the population.
-        mode: `[dims]`.
-        covariance: Of the normal approximation at the mode.
-        precision: Its inverse, of curves that differ from those of the item records;
-            the difference at the mode is then added everywhere. None: they are these.
-    """
-    model, records, values, seen, change = responses
-    center, inverse = prior
-    slopes = records.discrimination
-
-    def derivatives(mean, spread):
-        variance = jnp.sum((slopes @ spread[0]) * slopes, axis=1)[None]
-        slope, curvature = mean_cells(
-            model, records, mean, variance, values, seen, change
-        )
-        weight = jnp.maximum(curvature[0], 0)
-        bend = inverse + slopes.T @ (weight[:, None] * slopes)
-        return slope @ slopes - (mean - center) @ inverse, bend[None]
-
-    at_mode, square = mode[None], covariance[None]
-    if precision is None:
-        mean, spread = normal_moments(derivatives, at_mode, square)
-        return mean[0], spread[0]
-    slope, bend = derivatives(at_mode, jnp.zeros_like(square))
-    correction = precision - bend
-
-    def moved(mean, spread):
-        gradient, curvature = derivatives(mean, spread)
-        return gradient - slope - (mean - at_mode) @ correction[
-            0
-        ], curvature + correction
-
-    mean, spread = (x[0] for x in normal_moments(moved, at_mode, square))
-    root = inverse_cholesky(spread)
-    # As the curves are not quite concave.
-    proper = jnp.all(jnp.isfinite(root)) & jnp.all(jnp.isfinite(mean))
-    choose = lambda x, y: jnp.where(proper, x, y)
-    return choose(mean, mode), choose(spread, covariance)
-
-
-def find_mode(slopes: Array, derivatives: Any, start: Array) -> Array:
-    """The mode `[dims]` of the abilities of one subject, by Newton's method.
-
-    `derivatives` at abilities are the gradient of their log density, and minus the
-    Hessian or a positive definite matrix in its place.
-    """
-
-    def newton(search):
-        theta, _, count = search
-        slope, curvature = derivatives(theta)
-        step, _ = positive_definite_solve(curvature, slope)
-        # The logistic's third derivative is at most r times its second one along
-        # the step, so that a share log(1 + r) / r of it always ascends, and all of
-        # it where (e^r - r - 1) / r^2 < 1, r < 1.79 (generalised self-concordance:
-        # Sun and Tran-Dinh 2019). The latter converges in fewer steps.
-        r = jnp.max(jnp.abs(slopes @ step))
-        share = jnp.where(r > 1, jnp.log1p(r) / jnp.maximum(r, 1), 1)
-        return theta + share * step, jnp.max(jnp.abs(step)), count + 1
-
-    # The error after a step is of the order of its square.
-    tolerance = jnp.finfo(slopes.dtype).eps ** (1 / 3)
-    going = lambda search: (search[1] > tolerance) & (search[2] < MOST_NEWTON)
-    init = start, jnp.full_like(start[0], jnp.inf), 0
-    return lax.while_loop(going, newton, init)[0]
 
 
 def shared_covariance(
