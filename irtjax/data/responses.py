@@ -200,7 +200,8 @@ class AbstractResponses(eqx.Module):
             put = lambda array, part: put_block(array, part, block.start)
             return jax.tree.map(put, carry, function(block))
 
-        return self._fold(body, init if into is None else into, dtype, between)
+        size = self.stretches(dtype)[1]
+        return self._fold(body, init if into is None else into, size, between)
 
     def sum_subjects(
         self,
@@ -208,6 +209,7 @@ class AbstractResponses(eqx.Module):
         init: Any,
         dtype: Any,
         *,
+        size: int | None = None,
         between: Int[Array, "2"] | None = None,
     ) -> Any:
         """Sums over subjects, added to `init`.
@@ -217,17 +219,18 @@ class AbstractResponses(eqx.Module):
                 that another block has, too, to the sums over its rows.
             init: Sums so far, of the structure that the function returns.
             dtype: Floating type of the function's arrays at the cells.
+            size: Rows of a block; None for those of one array at the cells.
             between: The first block to add and the one after the last.
         """
 
         def body(carry: Any, block: DenseBlock, is_new: Array) -> Any:
             return jax.tree.map(jnp.add, carry, function(block, is_new.astype(dtype)))
 
-        return self._fold(body, init, dtype, between)
+        size = self.stretches(dtype)[1] if size is None else size
+        return self._fold(body, init, size, between)
 
-    def _fold(self, body: Any, init: Any, dtype: Any, between: Array | None) -> Any:
-        """Folds `body(carry, block, is_new)` over blocks of subjects."""
-        size = self.stretches(dtype)[1]
+    def _fold(self, body: Any, init: Any, size: int, between: Array | None) -> Any:
+        """Folds `body(carry, block, is_new)` over blocks of `size` subjects."""
         blocks = self.matrix_blocks(size)
         step = lambda carry, start, is_new: body(
             carry, DenseBlock(start, *blocks(start)), is_new

@@ -34,6 +34,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, Scalar
+from irtjax.data.blocks import DenseBlock
 from irtjax.data.responses import AbstractResponses
 from irtjax.estimators.driver import Fit, run_jit
 from irtjax.estimators.joint.bound import BilinearParameters
@@ -45,12 +46,6 @@ from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.models.model import Model
 from irtjax.models.priors import Normal
-from irtjax.numerics.kernels import (
-    block_size_for,
-    put_block,
-    scan_subject_blocks,
-    take_block,
-)
 from irtjax.numerics.progress import watched
 from irtjax.numerics.sparse import cell_products
 
@@ -303,35 +298,28 @@ def _with_rows(value: Scalar, items: Array, rows: Array) -> Leading:
 def _leading(model: Model, items, theta, data: Any, key=None) -> Leading:
     """`leading_residual` of a matrix."""
     dtype = items.intercept.dtype
-    num_subjects, num_items = data.values.shape
-    size = block_size_for(num_subjects, num_items, dtype.itemsize)
 
-    def block(begin):
-        values = take_block(data.values, begin, size).astype(dtype)
-        exposure = take_block(data.exposure, begin, size)
-        ability = take_block(theta, begin, size)
+    def residual(block: DenseBlock) -> Array:
+        values, exposure = block.values.astype(dtype), block.exposure
+        ability = block.rows(theta)
         if key is not None and exposure is not None:
             eta = ability @ items.discrimination.T + items.intercept
-            part = jax.random.fold_in(key, begin)
-            draw = jax.random.bernoulli(part, jax.nn.sigmoid(eta))
+            own = jax.random.fold_in(key, block.start)
+            draw = jax.random.bernoulli(own, jax.nn.sigmoid(eta))
             values = draw.astype(dtype) * exposure
         return cells(model, items, ability, values, exposure).slope
 
     def product(vectors):
-        def body(total, begin, is_new):
-            residual = block(begin) * is_new.astype(dtype)[:, None]
-            return total + residual.T @ (residual @ vectors)
+        def of_block(block: DenseBlock, is_new: Array) -> Array:
+            rows = residual(block) * is_new[:, None]
+            return rows.T @ (rows @ vectors)
 
-        return scan_subject_blocks(body, jnp.zeros_like(vectors), num_subjects, size)
+        return data.sum_subjects(of_block, jnp.zeros_like(vectors), dtype)
 
-    def rows(vector):
-        body = lambda total, begin, _: put_block(total, block(begin) @ vector, begin)
-        return scan_subject_blocks(
-            body, jnp.zeros(num_subjects, dtype), num_subjects, size
-        )
-
-    value, vector = _largest(product, num_items, dtype)
-    return _with_rows(value, vector, rows(vector))
+    value, vector = _largest(product, data.num_items, dtype)
+    zeros = jnp.zeros(data.num_subjects, dtype)
+    rows = data.map_subjects(lambda block: residual(block) @ vector, zeros, dtype)
+    return _with_rows(value, vector, rows)
 
 
 @eqx.filter_jit

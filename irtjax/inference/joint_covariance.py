@@ -27,15 +27,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from irtjax.data.blocks import Block
+from irtjax.data.blocks import Block, DenseBlock
 from irtjax.likelihood.problem import Problem, is_positive
 from irtjax.likelihood.products import item_cells, outer, row_cells
 from irtjax.models.families.graded import CLOSEST
 from irtjax.numerics.kernels import (
     block_size_for,
-    scan_subject_blocks,
     sums_in_stretches,
-    take_block,
     weigh_rows,
 )
 from irtjax.numerics.programs import stored_jit
@@ -184,20 +182,16 @@ def _sums_of_blocks(
     data, dtype = problem.data, items.discrimination.dtype
     size, flat_outer = _block_of(problem, items), outer(items.discrimination)
 
-    def body(carry, begin, is_new):
-        values = take_block(data.values, begin, size).astype(dtype)
-        exposure = take_block(data.exposure, begin, size)
-        theta_ = take_block(theta, begin, size)
-        block = take_block(posterior, begin, size).reshape(size, -1)
-        derivatives = item_cells(problem.model, items, theta_, values, exposure)
-        weight = is_new.astype(dtype)
-        rows = take_block(data.subject_weight, begin, size)
-        weight = weight if rows is None else weight * rows.astype(dtype)
+    def of_block(part: DenseBlock, is_new: Array):
+        theta_, values = part.rows(theta), part.values.astype(dtype)
+        block = part.rows(posterior).reshape(size, -1)
+        derivatives = item_cells(problem.model, items, theta_, values, part.exposure)
+        weight = weigh_rows(is_new, part.rows(data.subject_weight))
         spread = block @ flat_outer.T  # a'C a
         slope, curvature = derivatives.slope, derivatives.curvature
         of_block, ability = block * weight[:, None], theta_ * weight[:, None]
         less = lambda bend, one, other: (bend - one * other * spread).T
-        parts = (
+        return (
             less(curvature, curvature, curvature) @ outer(ability, theta_),
             (slope**2).T @ of_block,
             (slope * curvature).T @ outer(of_block, theta_),
@@ -211,10 +205,9 @@ def _sums_of_blocks(
                 for h, row in enumerate(derivatives.square)
             ],
         )
-        return jax.tree.map(jnp.add, carry, parts)
 
     init = _no_sums(problem, items) if into is None else into
-    return scan_subject_blocks(body, init, data.num_subjects, size, between)
+    return data.sum_subjects(of_block, init, dtype, size=size, between=between)
 
 
 def _sums_by_item(

@@ -45,6 +45,7 @@ import scipy.linalg
 from jaxtyping import Array, Bool, Float
 
 from irtjax._types import Scalar
+from irtjax.data.blocks import DenseBlock
 from irtjax.inference.covariance import LOST, Covariance
 from irtjax.inference.joint_covariance import (
     estimated,
@@ -58,7 +59,6 @@ from irtjax.likelihood.products import ItemCells, cells, item_cells
 from irtjax.models.model import Population
 from irtjax.numerics.kernels import (
     BLOCK_BYTES,
-    scan_subject_blocks,
     sums_in_stretches,
     take_block,
     weigh_rows,
@@ -308,7 +308,7 @@ def _sums(
     problem, items, population, theta, posterior, points, prior_subjects = fit
     data, model, slopes = problem.data, problem.model, items.discrimination
     dtype, (num_items, dims) = slopes.dtype, slopes.shape
-    columns, num_subjects = problem.free.shape[1], data.num_subjects
+    columns = problem.free.shape[1]
     count, powers = _count(points), _powers(dims, _degree(points))
     size = _block_size(problem, points, slopes)
     each = weigh_rows(jnp.ones(num_items, dtype), data.item_weight)
@@ -329,22 +329,18 @@ def _sums(
         log_prob = log_prob - jnp.sum((flat @ inverse) * flat, axis=1) / 2
         return jax.nn.softmax(log_prob.reshape(size, count) + log_ratio, axis=1)
 
-    def body(carry: _Sums, begin, is_new) -> _Sums:
-        blocks, second, total, missing = carry
-        z, log_ratio, at = _placed(points, theta, root, begin, size)
+    def of_block(part: DenseBlock, is_new: Array) -> _Sums:
+        z, log_ratio, at = _placed(points, theta, root, part.start, size)
         flat = at.reshape(-1, dims)
-        values = take_block(data.values, begin, size).astype(dtype)
-        values = jnp.repeat(values, count, axis=0)
-        exposure = take_block(data.exposure, begin, size)
+        values = jnp.repeat(part.values.astype(dtype), count, axis=0)
+        exposure = part.exposure
         exposure = None if exposure is None else jnp.repeat(exposure, count, axis=0)
         share = shares(flat, values, exposure, log_ratio)
         derivatives = item_cells(model, items, flat, values, exposure)
-        weight = is_new.astype(dtype)
-        rows = take_block(data.subject_weight, begin, size)
-        weight = weight if rows is None else weight * rows.astype(dtype)
+        weight = weigh_rows(is_new, part.rows(data.subject_weight))
         by_point = (share * weight[:, None]).reshape(-1, 1)
         moments = (flat[:, :, None] * flat[:, None, :]).reshape(-1, dims**2) * by_point
-        blocks = blocks + _complete(derivatives, flat, by_point, moments)
+        blocks = _complete(derivatives, flat, by_point, moments)
         pulled = at @ inverse
         of_pairs = pulled[..., low] * pulled[..., high] - inverse[low, high]
         of_scales = (at * pulled - 1)[..., :scales]
@@ -354,19 +350,19 @@ def _sums(
         factor = factor * jnp.sqrt(weight)[:, None, None]
         factor = factor.reshape(-1, factor.shape[2])
         if whole:
-            missing = missing + factor.T @ factor
+            missing = factor.T @ factor
         else:
             of_items, rest = jnp.split(factor, [num_items * columns], axis=1)
             of_items = of_items.reshape(-1, num_items, columns)
             missing = (
-                missing[0] + jnp.einsum("fjp,fjq->jpq", of_items, of_items),
-                missing[1] + rest.T @ rest,
+                jnp.einsum("fjp,fjq->jpq", of_items, of_items),
+                rest.T @ rest,
             )
-        second = second + jnp.sum(moments, axis=0).reshape(dims, dims)
-        return _Sums(blocks, second, total + jnp.sum(weight), missing)
+        second = jnp.sum(moments, axis=0).reshape(dims, dims)
+        return _Sums(blocks, second, jnp.sum(weight), missing)
 
     init = _Sums.none(problem, items, pairs, whole) if into is None else into
-    totals = scan_subject_blocks(body, init, num_subjects, size, between)
+    totals = data.sum_subjects(of_block, init, dtype, size=size, between=between)
     blocks, corner = totals.blocks * each[:, None, None], jnp.zeros((0, 0), dtype)
     if pairs:
         corner = _population_information(
@@ -397,7 +393,7 @@ def _block_size(problem: Problem, points: Points | Rule, slopes: Array) -> int:
     """Subjects of a block: the points of each, and functions of abilities there."""
     count, columns, dims = _count(points), problem.free.shape[1], slopes.shape[1]
     num_functions = 1 + len(_powers(dims, _degree(points)))
-    num_subjects, num_items = problem.data.values.shape
+    num_subjects, num_items = problem.data.num_subjects, problem.data.num_items
     # Some arrays of a cell at each point, and one of each function and parameter.
     cells_of = count * (4 if columns == dims + 1 else 2 * (columns - dims + 1) ** 2)
     bytes_of_row = num_items * max(cells_of, 2 * columns * num_functions)

@@ -120,15 +120,7 @@ def score(
         scoring=scoring,
     )
 
-    def empty() -> Scores:
-        zeros = jnp.zeros(data.num_subjects, dtype)
-        flags = jnp.zeros(data.num_subjects, jnp.int32)
-        shared = None
-        if item_covariance is not None:
-            rank = item_covariance.shared.shape[0]
-            shared = jnp.zeros((data.num_subjects, rank), dtype)
-        return Scores(zeros, zeros, zeros, flags, shared)
-
+    empty = lambda: _prior_scores(population, data.num_subjects, dtype, item_covariance)
     return scan_in_stretches(program, empty, data, dtype)
 
 
@@ -187,14 +179,21 @@ def score_on_nodes(
 
         return scores
 
-    # Subjects without a response.
-    zeros = jnp.zeros(data.num_subjects, mean.dtype)
-    flag = jnp.full(data.num_subjects, int(ScoreFlag.NO_RESPONSES), jnp.int32)
-    init = Scores(zeros + mean, zeros + sd, zeros, flag)
+    init = _prior_scores(population, data.num_subjects, mean.dtype, item_covariance)
+    return scan_scores(scorer, data, theta, make, init, into, between)
+
+
+def _prior_scores(
+    population: Population, num_subjects: int, dtype, item_covariance: Covariance | None
+) -> Scores:
+    """Scores of subjects without a response: those of the population."""
+    mean, sd = (jnp.asarray(x, dtype) for x in population[:2])
+    zeros, shared = jnp.zeros(num_subjects, dtype), None
     if item_covariance is not None:
         rank = item_covariance.shared.shape[0]
-        init = init._replace(shared=jnp.zeros((data.num_subjects, rank), mean.dtype))
-    return scan_scores(scorer, data, theta, make, init, into, between)
+        shared = jnp.zeros((num_subjects, rank), dtype)
+    flag = jnp.full(num_subjects, int(ScoreFlag.NO_RESPONSES), jnp.int32)
+    return Scores(zeros + mean, zeros + sd, zeros, flag, shared)
 
 
 def _block_scorer(scorer: Scorer, theta: Array, bounds: Array):

@@ -113,31 +113,23 @@ def score_factors(
         into: Scores of other blocks of subjects, and
         between: the first block to put into them and the one after the last.
     """
-    slopes = items.discrimination
-    dtype, dims = slopes.dtype, slopes.shape[1]
-    num_subjects = data.num_subjects
+    dtype = items.discrimination.dtype
+    init = _prior_scores(population, items.discrimination, data.num_subjects)
     precision = jnp.linalg.inv(population.covariance.astype(dtype))
     mean = jnp.asarray(population.mean, dtype)
-    if start is None:
-        start = jnp.broadcast_to(mean, (num_subjects, dims))
-    prior = mean, precision, num_newton
+    start = init.ability if start is None else start
     root = jnp.finfo(dtype).eps ** 0.5
 
     def of_block(block: Block) -> FactorScores:
         rows = rows_of(model, items, data.item_weight, block)
         first = block.rows(start).astype(dtype)
-        ability, covariance, last = find_modes(rows, first, *prior)
+        ability, covariance, last = find_modes(rows, first, mean, precision, num_newton)
         moments = moments_of(rows, ability, covariance, mean, precision)
         return FactorScores(ability, covariance, *moments, last < 100 * root)
 
-    # Subjects without a response have the prior.
-    at_mean = jnp.zeros((num_subjects, dims), dtype) + mean
-    alone = start.astype(dtype) if num_newton == 0 else at_mean
-    square = jnp.zeros((num_subjects, dims, dims), dtype)
-    square = square + population.covariance.astype(dtype)
-    converged = jnp.ones(num_subjects, bool)
-    init = FactorScores(alone, square, at_mean, square, converged)
-    numbers = _numbers_of_cell(dims)
+    if num_newton == 0:
+        init = init._replace(ability=start.astype(dtype))
+    numbers = _numbers_of_cell(init.ability.shape[1])
     return data.map_subjects(
         of_block, init, dtype, numbers=numbers, into=into, between=between
     )
@@ -148,11 +140,15 @@ def _numbers_of_cell(dims: int) -> int:
     return CELL_NUMBERS + 3 * dims
 
 
-def _no_scores(num_subjects: int, dims: int, dtype) -> FactorScores:
-    """Scores of no block."""
-    none = jnp.zeros((num_subjects, dims), dtype)
+def _prior_scores(
+    population: Population, slopes: Array, num_subjects: int
+) -> FactorScores:
+    """Scores of subjects without a response: those of the population."""
+    dtype, dims = slopes.dtype, slopes.shape[1]
+    mean = jnp.zeros((num_subjects, dims), dtype) + jnp.asarray(population.mean, dtype)
     square = jnp.zeros((num_subjects, dims, dims), dtype)
-    return FactorScores(none, square, none, square, jnp.zeros(num_subjects, bool))
+    square = square + population.covariance.astype(dtype)
+    return FactorScores(mean, square, mean, square, jnp.ones(num_subjects, bool))
 
 
 def watched_score_factors(
@@ -163,15 +159,13 @@ def watched_score_factors(
     start: Array | None = None,
 ) -> FactorScores:
     """`score_factors` of the same arguments, in calls that show the share done."""
-    count, dims = data.num_subjects, items.discrimination.shape[1]
-    dtype = items.discrimination.dtype
-    blocks = data.stretches(dtype, _numbers_of_cell(dims))
+    slopes = items.discrimination
     return blocks_in_stretches(
         lambda *part: score_factors(
             model, items, population, data, start, NUM_NEWTON, *part
         ),
-        lambda: _no_scores(count, dims, dtype),
-        *blocks,
+        lambda: _prior_scores(population, slopes, data.num_subjects),
+        *data.stretches(slopes.dtype, _numbers_of_cell(slopes.shape[1])),
     )
 
 
