@@ -45,7 +45,7 @@ def pseudo_inverse(information: np.ndarray, count: int) -> np.ndarray:
 
 def scores_of(
     family: PairFamily, fit: PairFit, sides, features: np.ndarray, outcomes: np.ndarray
-) -> np.ndarray | VerdictScores:
+) -> np.ndarray:
     """Scores of rows by the difference, features and shapes, `[rows, local]`.
 
     Args:
@@ -56,7 +56,7 @@ def scores_of(
         outcomes: `[rows, 3]` numbers of wins, losses and ties.
     """
     if not features.shape[1]:
-        return VerdictScores(family, fit, sides, outcomes, np.eye(3))
+        return VerdictScores(family, fit, sides, outcomes, np.eye(3))[:]
     ability, effect, shape = map(np.asarray, fit.parameters)
     gap = ability[sides[0]] - ability[sides[1]] + features @ effect
     sums = np.einsum("ro,rol->rl", outcomes, pair_scores(family, gap, shape))
@@ -94,7 +94,9 @@ class VerdictScores:
     def __getitem__(self, rows: Any) -> np.ndarray:
         place, verdicts = self._place[rows], self._verdicts[rows]
         if verdicts.ndim == 2:
-            return np.einsum("nv,nvl->nl", verdicts, self._local[place])
+            parts = zip(verdicts.T, self._local.transpose(1, 2, 0), strict=True)
+            total: Any = sum(n * np.take(x, place, axis=1) for n, x in parts)
+            return total.T
         cells = place * len(self._rule) + verdicts
         return np.take(self._local.reshape(-1, self.shape[1]), cells, axis=0)
 
