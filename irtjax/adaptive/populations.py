@@ -54,40 +54,20 @@ def population_of(bank: AbstractBank, population: Any) -> Population:
         ) from None
     if not (np.isfinite(mean).all() and np.isfinite(spread).all()):
         raise ValueError("population: a mean or standard deviation is not finite")
+    own = bank.population
+    dims, dtype = np.size(own.mean), bank.mean.dtype
     if not bank.several:
         if mean.size != 1 or spread.size != 1:
             raise ValueError("population: the bank has one ability, give two numbers")
-        return _one(bank, mean.reshape(()), spread.reshape(()))
-    return _several(bank, mean, spread)
-
-
-def _one(bank: Any, mean: np.ndarray, sd: np.ndarray) -> Population:
-    """The population of one ability."""
-    if sd <= 0:
-        raise ValueError(f"population: the standard deviation {sd:g} is not above 0")
-    return Population(*(jnp.asarray(x, bank.mean.dtype) for x in (mean, sd)))
-
-
-def _several(bank: Any, mean: np.ndarray, spread: np.ndarray) -> Population:
-    """The population of several abilities."""
-    dims, dtype = bank.center.size, bank.center.dtype
-    if mean.shape not in ((), (dims,)) or spread.shape not in (
-        (),
-        (dims,),
-        (dims,) * 2,
-    ):
+        mean, spread = mean.reshape(()), spread.reshape(())
+    shapes = (), (dims,), (dims,) * 2
+    if mean.shape not in shapes[:2] or spread.shape not in shapes:
         raise ValueError(
             f"population: give {dims} means, and {dims} standard deviations or a"
             f" {dims} x {dims} covariance, not {mean.shape} and {spread.shape}"
         )
-    reference = np.asarray(bank.spread, float)
-    if spread.ndim < 2:
-        if (spread <= 0).any():
-            raise ValueError("population: a standard deviation is not above 0")
-        sd = np.broadcast_to(spread, (dims,))
-        own = np.sqrt(np.diagonal(reference))
-        correlation = reference / np.outer(own, own)
-    else:
+    correlation, sd = own.correlation, spread
+    if spread.ndim == 2:
         symmetric = np.allclose(spread, spread.T)
         if not symmetric or np.linalg.eigvalsh(spread).min() <= 0:
             raise ValueError(
@@ -95,7 +75,12 @@ def _several(bank: Any, mean: np.ndarray, spread: np.ndarray) -> Population:
             )
         sd = np.sqrt(np.diagonal(spread))
         correlation = spread / np.outer(sd, sd)
-    mean = np.broadcast_to(mean, (dims,))
-    parts = (jnp.asarray(x, dtype) for x in (mean, sd, correlation))
-    center, sd, correlation = parts
+    if (sd <= 0).any():
+        raise ValueError(
+            f"population: the standard deviation {sd.min():g} is not above 0"
+        )
+    mean, sd = (np.broadcast_to(x, np.shape(own.mean)) for x in (mean, sd))
+    center, sd = jnp.asarray(mean, dtype), jnp.asarray(sd, dtype)
+    if correlation is not None:
+        correlation = jnp.asarray(correlation, dtype)
     return Population(center, sd, None, correlation)
