@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from irtjax.prediction.predictive_checks import (
         predictive_checks as predictive_checks,
     )
+    from irtjax.prediction.rectified import estimate_score as estimate_score
     from irtjax.prediction.responses import Predictions as Predictions
     from irtjax.prediction.responses import predict as predict
     from irtjax.report import write_report as write_report
@@ -152,6 +153,7 @@ _HOMES = {
     "dimensions": "validity.dimensionality",
     "discrimination_path": "validity.discrimination_path",
     "elo": "comparisons.elo",
+    "estimate_score": "prediction.rectified",
     "fit": "fitting.fit",
     "fit_comparisons": "comparisons.fit",
     "fit_jointly": "comparisons.joint",

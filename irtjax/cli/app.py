@@ -16,6 +16,7 @@ from irtjax.cli.command import Command, Group
 from irtjax.cli.compare import compare_command
 from irtjax.cli.demo import demo_command
 from irtjax.cli.dimensions import dimensions_command
+from irtjax.cli.estimate import estimate_command
 from irtjax.cli.fit import FitCommand, fit_command
 from irtjax.cli.history import history_command
 from irtjax.cli.imports import import_module
@@ -107,6 +108,7 @@ app.command("dimensions", cls=Command)(dimensions_command)
 app.command("stability", cls=Command)(stability_command)
 app.command("reliability", cls=Command)(reliability_command)
 app.command("claim", cls=Command)(claim_command)
+app.command("estimate", cls=Command)(estimate_command)
 app.command("arena", cls=Command)(arena_command)
 app.command("joint", cls=Command)(joint_command)
 app.command("judges", cls=Command)(judges_command)

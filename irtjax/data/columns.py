@@ -177,6 +177,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         "dependability": "the same of scores as such",
         "relative_error": "standard error of a comparison",
         "absolute_error": "standard error of a score as such",
+        "answers": "answers of a new model",
+        "effective_answers": "random answers whose mean would be as exact",
         "text": "claim about subjects",
         "estimate": "difference, or rank, of the claim",
         "standard_error": "its standard error",

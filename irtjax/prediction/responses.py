@@ -239,6 +239,12 @@ def _predict_factors(
     return Predictions(*names, expected, error, kinds, family.category_codes)
 
 
+def expected_of_factors(model, records, scores) -> Array:
+    """Expected responses `[subjects, items]` of subjects by their `FactorScores`."""
+    parts = scores.ability, scores.covariance
+    return _factor_cells(model, records, *parts, False)[0]
+
+
 @eqx.filter_jit
 def _factor_cells(model, records, ability, covariance, categories: bool):
     """Expected responses, their standard deviations and, if wanted, probabilities."""
