@@ -122,7 +122,7 @@ def _check_settings(
             f" {table.num_items} items: give at most {most}"
         )
     errors = options.get("standard_errors", "none")
-    if model.family.dims and errors not in ("observed", "none"):
+    if model.several and errors not in ("observed", "none"):
         raise ValueError(
             f"standard_errors {errors!r} is not for several abilities: use 'observed'"
             " or 'none'"
@@ -149,7 +149,7 @@ def _notes_of_unmeasured(table: ResponseTable, mask: np.ndarray | None) -> list[
 def _start_of(problem: Problem, mask: np.ndarray | None, how: str, dtype: Any) -> Start:
     """Start values, with slopes of 0 where the mask has no loading."""
     model, data = problem.model, problem.data
-    if model.family.dims:
+    if model.several:
         return start_values(model, data, how=how, dtype=dtype, loadings=mask)
     start = start_values(model, data, how=how, dtype=dtype)
     if mask is None:
@@ -253,7 +253,7 @@ class FactorAnalysis(AbstractSpecification):
         check_data(table, model, level)
         _check_settings(plan, table, model, parts.options)
         mask, target = plan.mask(table), plan.target_of(table)
-        if model.family.dims and made.marginal and plan.priors == "weak":
+        if model.several and made.marginal and plan.priors == "weak":
             each = table.num_items / plan.count
             each = each if mask is None else mask.sum(axis=0).max()
             model = with_wide_slopes(model, table.num_subjects, each)
@@ -284,7 +284,7 @@ class FactorAnalysis(AbstractSpecification):
         beyond = plan.beyond(table.num_items, mask)
         warnings = (*data.warnings, beyond) if beyond else data.warnings
         table, notes = data.table, _notes_of_unmeasured(table, mask)
-        if by_cell and errors != "none" and not model.family.dims:
+        if by_cell and errors != "none" and not model.several:
             notes.append(APPROXIMATE)
         if notes:
             table = table.replace(notes=(*table.notes, *notes))

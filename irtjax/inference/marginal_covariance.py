@@ -36,6 +36,7 @@ are those of a sample, these are the (1 - r^2)^2 / N of a sample's correlation.
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -308,14 +309,11 @@ def _sums(
     problem, items, population, theta, posterior, points, prior_subjects = fit
     data, model, slopes = problem.data, problem.model, items.discrimination
     dtype, (num_items, dims) = slopes.dtype, slopes.shape
-    columns = problem.free.shape[1]
     count, powers = _count(points), _powers(dims, _degree(points))
     size = _block_size(problem, points, slopes)
     each = weigh_rows(jnp.ones(num_items, dtype), data.item_weight)
     correlation = population.covariance.astype(dtype)
     inverse = jnp.linalg.inv(correlation)
-    low, high = np.triu_indices(dims, 1)
-    low, high = low[:pairs], high[:pairs]
     scales = _scales(dims, pairs, whole)
     free = estimated(problem, items)
     root = jnp.linalg.cholesky(posterior)
@@ -341,23 +339,12 @@ def _sums(
         by_point = (share * weight[:, None]).reshape(-1, 1)
         moments = (flat[:, :, None] * flat[:, None, :]).reshape(-1, dims**2) * by_point
         blocks = _complete(derivatives, flat, by_point, moments)
-        pulled = at @ inverse
-        of_pairs = pulled[..., low] * pulled[..., high] - inverse[low, high]
-        of_scales = (at * pulled - 1)[..., :scales]
-        of_population = jnp.concatenate([of_scales, of_pairs], axis=-1)
+        of_population = _population_scores(at, inverse, pairs, scales)
         scores = [at, derivatives, of_population, each[:, None] * free]
         factor = _coefficients(z, share, powers, *scores)
         factor = factor * jnp.sqrt(weight)[:, None, None]
         factor = factor.reshape(-1, factor.shape[2])
-        if whole:
-            missing = factor.T @ factor
-        else:
-            of_items, rest = jnp.split(factor, [num_items * columns], axis=1)
-            of_items = of_items.reshape(-1, num_items, columns)
-            missing = (
-                jnp.einsum("fjp,fjq->jpq", of_items, of_items),
-                rest.T @ rest,
-            )
+        missing = factor.T @ factor if whole else _missing_blocks(factor, free.shape)
         second = jnp.sum(moments, axis=0).reshape(dims, dims)
         return _Sums(blocks, second, jnp.sum(weight), missing)
 
@@ -369,6 +356,22 @@ def _sums(
             correlation, totals.second, totals.total, prior_subjects, scales
         )
     return (blocks, corner, totals.missing), totals
+
+
+def _population_scores(at: Array, inverse: Array, pairs: int, scales: int) -> Array:
+    """Derivatives of log densities of abilities in log deviations and correlations."""
+    low, high = (x[:pairs] for x in np.triu_indices(len(inverse), 1))
+    pulled = at @ inverse
+    of_pairs = pulled[..., low] * pulled[..., high] - inverse[low, high]
+    of_scales = (at * pulled - 1)[..., :scales]
+    return jnp.concatenate([of_scales, of_pairs], axis=-1)
+
+
+def _missing_blocks(factor: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """F F' of the parameters of each item, and of the population's; see the module."""
+    of_items, rest = jnp.split(factor, [math.prod(shape)], axis=1)
+    of_items = of_items.reshape(-1, *shape)
+    return jnp.einsum("fjp,fjq->jpq", of_items, of_items), rest.T @ rest
 
 
 def _placed(points: Points | Rule, theta: Array, root: Array, begin, size: int):

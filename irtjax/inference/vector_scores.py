@@ -263,6 +263,28 @@ class _Moves(NamedTuple):
     residual: Array
     rest: list[Array]
 
+    @classmethod
+    def of(cls, model: Model, items: Any, each, scores, begin, cells) -> _Moves:
+        """Of the subjects of a block whose values and exposure are `cells`.
+
+        `each` are the weights of the items.
+        """
+        share = each / jnp.sum(each)
+        part = _expected(model, items, share, scores, begin, len(cells[0]))
+        theta = take_block(scores.ability, begin, len(cells[0]))
+        derivatives = item_cells(model, items, theta, *cells)
+        pull = each * (part.along @ items.discrimination.T)
+        moves = zip(part.moves, derivatives.mixed, strict=True)
+        return cls(
+            part.score,
+            part.variance,
+            theta,
+            part.along,
+            part.rise - derivatives.curvature * pull,
+            derivatives.slope * each,
+            [move * share - mixed * pull for move, mixed in moves],
+        )
+
     def variance(self, covariance: Float[Array, "items p p"]) -> Array:
         """The last part of (2)."""
         theta, u, factor, residual = self[2:6]
@@ -376,11 +398,9 @@ def _with_items(
     between: Int[Array, "2"] | None = None,
 ) -> tuple[ExpectedOnItems, _Passes]:
     """`expected_with_items`, some blocks of both passes into those of others. Pure."""
-    slopes = items.discrimination
-    dtype, (num_items, dims) = slopes.dtype, slopes.shape
-    num_subjects = data.num_subjects
+    num_items, dims = items.discrimination.shape
+    num_subjects, dtype = data.num_subjects, items.discrimination.dtype
     each = weigh_rows(jnp.ones(num_items, dtype), data.item_weight)
-    share = each / jnp.sum(each)
     width = item_covariance.shape[1]
     size = _block_of(num_subjects, num_items, dims, width, dtype)
     init = into
@@ -394,19 +414,7 @@ def _with_items(
         of_second = jnp.maximum(between - num_blocks, 0)
     laid_out = data.matrix_blocks(size, dtype)
 
-    def block(begin) -> _Moves:
-        part = _expected(model, items, share, scores, begin, size)
-        theta = take_block(scores.ability, begin, size)
-        derivatives = item_cells(model, items, theta, *laid_out(begin))
-        pull = each * (part.along @ slopes.T)
-        moves = [x * share for x in part.moves]
-        rest = [m - w * pull for m, w in zip(moves, derivatives.mixed, strict=True)]
-        factor = part.rise - derivatives.curvature * pull
-        residual = derivatives.slope * each
-        return _Moves(
-            part.score, part.variance, theta, part.along, factor, residual, rest
-        )
-
+    block = lambda begin: _Moves.of(model, items, each, scores, begin, laid_out(begin))
     covariance = item_covariance.astype(dtype)
     ridge = 1e-12 * jnp.eye(width, dtype=dtype) * jnp.max(jnp.abs(covariance))
     root = jnp.linalg.cholesky(covariance + ridge)

@@ -166,7 +166,7 @@ class GVEM(AbstractFactorEM):
         steps = run.steps(self.runs.max_steps)
         fit = drive(problem, self, start, run.key, steps, run.clock)
         key = jax.random.key(0) if run.key is None else run.key
-        dims = problem.model.family.dims
+        (dims,) = problem.model.family.ability_shape
         points = points_for(dims, self.num_samples, key)
         around = EMAround(self.tolerance, self.memory, points)
         limit = steps if self.correct else 0
