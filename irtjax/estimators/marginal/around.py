@@ -26,10 +26,11 @@ from irtjax.estimators.driver import Fit, Run, drive
 from irtjax.estimators.joint.bound import Quadratic
 from irtjax.estimators.joint.objective import block_weight
 from irtjax.estimators.marginal.quadratic_em import (
-    AbstractFactorEM,
+    AbstractQuadraticEM,
     FactorPoint,
     Sweep,
     as_parameters,
+    point_of,
 )
 from irtjax.inference.vector_scores import (
     FactorScores,
@@ -119,7 +120,7 @@ class _Block(NamedTuple):
     log_lik: Float[Array, " block"]
 
 
-class EMAround(AbstractFactorEM):
+class EMAround(AbstractQuadraticEM):
     """Marginal maximum likelihood (or MAP) of factor models on points of each subject.
 
     Attributes:
@@ -329,8 +330,7 @@ def refine(
         points = dataclasses.replace(points, key=jax.random.fold_in(points.key, 1))
     method = dataclasses.replace(method, points=points)
     items, population = parameters.items, parameters.population
-    stacked = jnp.concatenate([items.intercept[:, None], items.discrimination], 1)
-    best = FactorPoint(stacked, population.covariance)
+    best = point_of(items, population.covariance)
     scores = watched_score_factors(problem.model, items, population, problem.data)
     seen = method.watched_likelihoods(problem, best, scores)
     by_subject = seen.by_subject

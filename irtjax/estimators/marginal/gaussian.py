@@ -35,7 +35,11 @@ from irtjax.estimators.driver import Run, RunSettings, Solution, drive
 from irtjax.estimators.joint.bound import Quadratic
 from irtjax.estimators.joint.objective import block_weight
 from irtjax.estimators.marginal.around import EMAround, refine
-from irtjax.estimators.marginal.quadratic_em import AbstractFactorEM, FactorPoint, Sweep
+from irtjax.estimators.marginal.quadratic_em import (
+    AbstractQuadraticEM,
+    FactorPoint,
+    Sweep,
+)
 from irtjax.estimators.settings import check_least
 from irtjax.likelihood.cubature import points_for
 from irtjax.likelihood.problem import Problem, Start
@@ -58,7 +62,7 @@ class NormalPosteriors(NamedTuple):
     covariance: Float[Array, "subjects dims dims"]
 
 
-class GVEM(AbstractFactorEM):
+class GVEM(AbstractQuadraticEM):
     """Marginal estimation of factor models by Gaussian variational EM, then corrected.
 
     The variational steps raise a lower bound of the log posterior. With `correct`, EM
@@ -83,7 +87,7 @@ class GVEM(AbstractFactorEM):
     (9, 2)
     """
 
-    runs: ClassVar[RunSettings] = AbstractFactorEM.runs._replace(max_steps=2000)
+    runs: ClassVar[RunSettings] = AbstractQuadraticEM.runs._replace(max_steps=2000)
 
     correct: bool = eqx.field(static=True, default=True)
     num_samples: int = eqx.field(static=True, default=200)

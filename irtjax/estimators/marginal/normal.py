@@ -22,26 +22,17 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from irtjax._types import KeyArray
 from irtjax.data.responses import Responses
-from irtjax.estimators.ascent import AscentState, Image
-from irtjax.estimators.joint.bound import Quadratic, add_normal_prior, update_items
+from irtjax.estimators.joint.bound import Quadratic
 from irtjax.estimators.joint.objective import block_weight
-from irtjax.estimators.marginal.correlations import (
-    oriented,
-    raised_correlation,
-    with_own_correlation,
-)
 from irtjax.estimators.marginal.quadratic_em import (
-    AbstractFactorMarginal,
+    AbstractQuadraticEM,
     FactorPoint,
-    free_of,
-    log_prior_at,
-    prior_moments,
+    Sweep,
 )
-from irtjax.likelihood.problem import Parameters, Problem, Start, is_positive
+from irtjax.likelihood.problem import Problem, Start
 from irtjax.likelihood.products import outer
-from irtjax.models.families.continuous import LogitNormalScores, ScoreItems
+from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.model import Model
 from irtjax.models.priors import InverseChi, Normal
 from irtjax.numerics.kernels import (
@@ -56,14 +47,6 @@ from irtjax.numerics.kernels import (
 _LOG_TWO_PI = 1.8378770664093453
 
 
-class NormalPoint(NamedTuple):
-    """Rows (d, a), logarithms of residual standard deviations, correlations."""
-
-    stacked: Float[Array, "items p"]
-    log_sd: Float[Array, " items"]
-    correlation: Float[Array, "dims dims"]
-
-
 class ItemSums(NamedTuple):
     """Sums over subjects of an item: of E[z z'], z_ij (1, mu_i), z_ij^2 and 1."""
 
@@ -73,11 +56,11 @@ class ItemSums(NamedTuple):
     total: Float[Array, " items"]
 
 
-class NormalFactors(AbstractFactorMarginal):
+class NormalFactors(AbstractQuadraticEM):
     """Marginal maximum likelihood (or MAP) of a factor model of scores, by exact EM.
 
     What `irtjax.fit(scores, "factor")` uses, by the name "em". Settings are those of
-    `AbstractFactorMarginal`.
+    `AbstractQuadraticEM`.
     """
 
     @property
@@ -101,62 +84,35 @@ class NormalFactors(AbstractFactorMarginal):
                     f" several abilities, not {type(prior).__name__}"
                 )
 
-    def init(self, problem: Problem, start: Start, key: KeyArray | None) -> AscentState:
-        """State at the start values."""
-        self.check(problem)
-        slopes, intercept, dispersion = with_own_correlation(problem, start).items
-        dtype, dims = intercept.dtype, slopes.shape[1]
-        stacked = jnp.concatenate([intercept[:, None], slopes], axis=1)
-        point = NormalPoint(stacked, jnp.log(dispersion), jnp.eye(dims, dtype=dtype))
-        return self.first_state(point, problem.data.num_subjects)
+    def first_posterior(self, problem: Problem, start: Start) -> None:
+        """Nothing: posteriors are exact."""
 
-    def image(self, problem: Problem, state: AscentState) -> Image:
-        """Raises items and correlations: a pass over the data."""
-        data, point = problem.data, state.point
-        log_lik, moments, second = normal_sweep(data, point)
-        log_prior = log_prior_at(problem, _items_of(point), point.correlation)
-        total = jnp.sum(weigh_rows(jnp.ones_like(log_lik), data.subject_weight))
-        raised, scale, residual = self._raised(problem, point, moments, second, total)
-        return Image(raised, log_lik, log_prior, residual, scale)
-
-    def _raised(self, problem, point: NormalPoint, moments: ItemSums, second, total):
-        """One EM step, the roots of its curvatures, and the residual."""
-        model, old = problem.model, point.stacked
+    def sweep(self, problem: Problem, point: FactorPoint, posterior: None) -> Sweep:
+        """Exact posteriors of a pass over the data, and sums of items."""
+        log_lik, sums, second = normal_sweep(problem.data, point)
+        assert point.log_sd is not None
         bend = jnp.exp(-2 * point.log_sd)
-        gradient = moments.products - jnp.einsum("jpq,jq->jp", moments.design, old)
-        bound = Quadratic(
-            gradient * bend[:, None], moments.design * bend[:, None, None]
+        along = jnp.einsum("jpq,jq->jp", sums.design, point.stacked)
+        items = Quadratic(
+            (sums.products - along) * bend[:, None], sums.design * bend[:, None, None]
         )
-        factors = FactorPoint(old, point.correlation)
-        items = add_normal_prior(bound, old, *prior_moments(model, factors))
-        stacked = update_items(items, old, free_of(problem), is_positive(model))
-        log_sd = _log_sd(model, moments, stacked)
-        correlation = raised_correlation(problem, point.correlation, second, total)
-        image = NormalPoint(stacked, log_sd, correlation)
-        each = weigh_rows(items.diagonal, problem.data.item_weight)
-        scale = NormalPoint(
-            jnp.sqrt(each),
-            jnp.sqrt(2 * jnp.maximum(moments.total, 1)),
-            jnp.broadcast_to(jnp.sqrt(total), correlation.shape),
-        )
-        return image, scale, self._residual(problem, point, image, scale, items)
+        return Sweep(log_lik, items, second, sums=sums)
 
-    def result(
-        self, problem: Problem, state: AscentState
-    ) -> tuple[Parameters, Float[Array, " subjects"]]:
-        """Items and correlations, in the order of `oriented`."""
-        best = state.best
-        slopes, population = oriented(problem, best.stacked[:, 1:], best.correlation)
-        items = _items_of(best)._replace(discrimination=slopes)
-        return Parameters(items, population), state.log_lik
+    def residual_sd(
+        self, model: Model, sums: ItemSums, stacked: Array
+    ) -> tuple[Array, Array]:
+        """Best logarithms of residual standard deviations given (d, a)."""
+        of_sd = jnp.sqrt(2 * jnp.maximum(sums.total, 1))
+        return _log_sd(model, sums, stacked), of_sd
 
 
 def normal_sweep(
-    data: Responses, point: NormalPoint
+    data: Responses, point: FactorPoint
 ) -> tuple[Float[Array, " subjects"], ItemSums, Float[Array, "dims dims"]]:
     """Log-likelihoods, sums for the items, and the mean of E[theta theta']."""
     num_subjects, num_items = data.values.shape
-    intercept, slopes = point.stacked[:, 0], point.stacked[:, 1:]
+    intercept, slopes = point.intercept, point.slopes
+    assert point.log_sd is not None
     dtype, dims = slopes.dtype, slopes.shape[1]
     size = block_size_for(num_subjects, num_items, dtype.itemsize)
     each = weigh_rows(jnp.ones(num_items, dtype), data.item_weight)
@@ -216,8 +172,3 @@ def _log_sd(model: Model, moments: ItemSums, stacked: Array) -> Array:
         count = count + prior.degrees + 1
     tiny = jnp.finfo(rest.dtype).tiny ** 0.25
     return 0.5 * jnp.log(jnp.maximum(rest / jnp.maximum(count, 1), tiny))
-
-
-def _items_of(point: NormalPoint) -> ScoreItems:
-    """Item records of a point."""
-    return ScoreItems(point.stacked[:, 1:], point.stacked[:, 0], jnp.exp(point.log_sd))

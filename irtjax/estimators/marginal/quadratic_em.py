@@ -40,10 +40,14 @@ from irtjax.numerics.kernels import inverse_root, weigh_rows
 
 
 class FactorPoint(NamedTuple):
-    """What is estimated: rows (d, a) of the items, and correlations of the factors."""
+    """What is estimated: rows (d, a) of the items, and correlations of the factors.
+
+    Items of scores have logarithms of residual standard deviations.
+    """
 
     stacked: Float[Array, "items p"]
     correlation: Float[Array, "dims dims"]
+    log_sd: Float[Array, " items"] | None = None
 
     @property
     def slopes(self) -> Float[Array, "items dims"]:
@@ -61,22 +65,27 @@ class Sweep(NamedTuple):
 
     Attributes:
         log_lik: Log-likelihood of each subject, or its lower bound.
-        items: Quadratic bounds of the items' expected log-likelihoods.
+        items: The items' expected log-likelihoods in (d, a), or bounds of them.
         second: Weighted mean of E[theta theta'] over subjects.
         posterior: What the next pass starts from.
         settled: Largest move of a posterior mean that is left, in its standard
             deviations; 0 where posteriors are exact.
+        sums: What residual standard deviations depend on, of scores.
     """
 
     log_lik: Float[Array, " subjects"]
     items: Quadratic
     second: Float[Array, "dims dims"]
-    posterior: Any
-    settled: Scalar
+    posterior: Any = None
+    settled: Scalar | float = 0.0
+    sums: Any = None
 
 
-class AbstractFactorMarginal(AbstractAscent):
-    """Base class of marginal methods of several abilities.
+class AbstractQuadraticEM(AbstractAscent):
+    """Base class of marginal methods of several abilities with quadratic items.
+
+    The residual is the largest gradient or move of a free parameter, in standard errors
+    given the abilities.
 
     Attributes:
         tolerance: Converged at this residual; None for 1e-4 (1e-2 in single precision).
@@ -112,7 +121,7 @@ class AbstractFactorMarginal(AbstractAscent):
         )
         at_items = jnp.maximum(gradient, moves.stacked)
         moves = moves._replace(stacked=jnp.where(free_of(problem), at_items, 0))
-        return jnp.max(jnp.stack([jnp.max(x) for x in moves]))
+        return jnp.max(jnp.stack([jnp.max(x) for x in jax.tree.leaves(moves)]))
 
     def feasible(
         self, problem: Problem, state: AscentState, proposal: Any, image: Image
@@ -132,14 +141,6 @@ class AbstractFactorMarginal(AbstractAscent):
         usual = 1e-4 if dtype == jnp.float64 else 1e-2
         return usual if self.tolerance is None else self.tolerance
 
-
-class AbstractFactorEM(AbstractFactorMarginal):
-    """Base class of marginal methods for logits and several abilities.
-
-    The residual is the largest gradient or move of a free parameter, in standard errors
-    given the abilities. Settings are those of `AbstractFactorMarginal`.
-    """
-
     @abstractmethod
     def sweep(self, problem: Problem, point: FactorPoint, posterior: Any) -> Sweep:
         """One pass over the data."""
@@ -147,6 +148,12 @@ class AbstractFactorEM(AbstractFactorMarginal):
     @abstractmethod
     def first_posterior(self, problem: Problem, start: Start) -> Any:
         """What the first pass starts from."""
+
+    def residual_sd(
+        self, model: Model, sums: Any, stacked: Array
+    ) -> tuple[Array | None, Array | None]:
+        """Best `FactorPoint.log_sd` given (d, a), and roots of its curvature."""
+        return None, None
 
     def check(self, problem: Problem) -> None:
         """Refuses what the method does not solve."""
@@ -157,11 +164,7 @@ class AbstractFactorEM(AbstractFactorMarginal):
         """State at the start values."""
         start = with_own_correlation(problem, start)
         assert start.population is not None
-        slopes, intercept = start.items.discrimination, start.items.intercept
-        dtype = intercept.dtype
-        correlation = start.population.covariance.astype(dtype)
-        stacked = jnp.concatenate([intercept[:, None], slopes], axis=1)
-        point = FactorPoint(stacked, correlation)
+        point = point_of(start.items, start.population.covariance)
         posterior = self.first_posterior(problem, start)
         return self.first_state(point, problem.data.num_subjects, carry=posterior)
 
@@ -176,15 +179,16 @@ class AbstractFactorEM(AbstractFactorMarginal):
         )
         total = jnp.sum(weigh_rows(jnp.ones_like(seen.log_lik), data.subject_weight))
         correlation = raised_correlation(problem, point.correlation, seen.second, total)
-        raised = FactorPoint(stacked, correlation)
+        log_sd, of_sd = self.residual_sd(model, seen.sums, stacked)
+        raised = FactorPoint(stacked, correlation, log_sd)
         bend = weigh_rows(items.diagonal, data.item_weight)
         of_pairs = jnp.full_like(point.correlation, jnp.sqrt(total))
-        scale = FactorPoint(jnp.sqrt(bend), of_pairs)
+        scale = FactorPoint(jnp.sqrt(bend), of_pairs, of_sd)
         residual = self._residual(problem, point, raised, scale, items)
         return Image(
             raised,
             seen.log_lik,
-            log_prior_at(problem, items_of(model, point), point.correlation),
+            log_prior_at(problem, point),
             jnp.maximum(residual, seen.settled),
             scale,
             seen.posterior,
@@ -195,6 +199,14 @@ class AbstractFactorEM(AbstractFactorMarginal):
     ) -> tuple[Parameters, Float[Array, " subjects"]]:
         """Items and correlations, in a fixed order, and `Sweep.log_lik`."""
         return as_parameters(problem, state.best), state.log_lik
+
+
+def point_of(items: Any, correlation: Float[Array, "dims dims"]) -> FactorPoint:
+    """The point of item records."""
+    stacked = jnp.concatenate([items.intercept[:, None], items.discrimination], axis=1)
+    dispersion = getattr(items, "dispersion", None)
+    log_sd = None if dispersion is None else jnp.log(dispersion)
+    return FactorPoint(stacked, correlation.astype(stacked.dtype), log_sd)
 
 
 def free_of(problem: Problem) -> Bool[Array, "items p"]:
@@ -219,14 +231,17 @@ def prior_moments(model: Model, point: FactorPoint) -> tuple[Array, Array]:
 def items_of(model: Model, point: FactorPoint) -> Any:
     """Item records of a point."""
     fields = {"discrimination": point.slopes, "intercept": point.intercept}
+    if point.log_sd is not None:
+        fields["dispersion"] = jnp.exp(point.log_sd)
     return model.family.complete(fields)
 
 
-def log_prior_at(problem: Problem, items: Any, correlation: Array) -> Scalar:
+def log_prior_at(problem: Problem, point: FactorPoint) -> Scalar:
     """Log priors of the items, with item weights, and of the correlations."""
+    items = items_of(problem.model, point)
     priors = jax.vmap(problem.model.log_prior)(items)
     total = jnp.sum(weigh_rows(priors, problem.data.item_weight))
-    return total + log_prior_of(correlation)
+    return total + log_prior_of(point.correlation)
 
 
 def as_parameters(problem: Problem, point: FactorPoint) -> Parameters:
