@@ -90,12 +90,12 @@ def test_em_over_1_2_and_4_devices_is_equal_to_the_last_bit():
 
 
 @pytest.mark.slow
-def test_fits_over_1_2_and_4_devices_are_equal_to_the_last_bit():
+@pytest.mark.parametrize("method", ["em", "mm", "saem"])
+def test_fits_over_1_2_and_4_devices_are_equal_to_the_last_bit(method):
     values = responses_of_2pl(203, 12)  # 16 segments divide no 203 subjects.
     table = irtjax.ResponseTable.from_arrays(values)
-    settings = {"standard_errors": "observed"}
-    fits = [irtjax.fit(table, "2pl", "em", mesh=mesh_of(n), **settings) for n in SIZES]
-    whole = irtjax.fit(table, "2pl", "em", **settings)
+    fits = [irtjax.fit(table, "2pl", method, mesh=mesh_of(n)) for n in SIZES]
+    whole = irtjax.fit(table, "2pl", method)
     first, *others = map(columns_of, fits)
     for other in others:
         chex.assert_trees_all_equal(first, other)

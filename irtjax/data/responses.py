@@ -59,7 +59,7 @@ class AbstractResponses(eqx.Module):
     )
     evidence: Float[Array, "subjects 2"] | None = eqx.field(default=None, kw_only=True)
 
-    def fold(self, function: Callable[[Any, Any], Any], rows: Any = None) -> Any:
+    def fold(self, function: Callable[..., Any], rows: Any = None, *whole: Any) -> Any:
         """Sums over subjects and arrays by subject, of a function of some subjects.
 
         The one way in which a pass over the matrix is divided over devices. It takes
@@ -67,15 +67,17 @@ class AbstractResponses(eqx.Module):
         (`irtjax.data.sharded_responses`).
 
         Args:
-            function: From the responses of some subjects, and their rows of `rows`, to
-                a pair: sums over these subjects, and arrays with a row for each. Blocks
-                are counted from the first of these subjects.
+            function: From the responses of some subjects, their rows of `rows`, and
+                `whole`, to a pair: sums over these subjects, and arrays with a row for
+                each. Blocks are counted from the first of these subjects.
             rows: Arrays with a row for each subject.
+            *whole: Other arrays that the function indexes. Those of its closure it may
+                compute with, but not index: JAX refuses it within `shard_map`.
 
         Returns:
             The pair for all subjects.
         """
-        return function(self, rows)
+        return function(self, rows, *whole)
 
     @property
     def is_divided(self) -> bool:

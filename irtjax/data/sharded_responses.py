@@ -99,13 +99,15 @@ class ShardedResponses(AbstractResponses):
             evidence=put(data.evidence, whole),
         )
 
-    def fold(self, function: Callable[[Any, Any], Any], rows: Any = None) -> Any:
+    def fold(self, function: Callable[..., Any], rows: Any = None, *whole: Any) -> Any:
         """Sums over segments of subjects, and arrays by subject; see the module."""
         axis = self.mesh.axis_names[0]
         count = NUM_SEGMENTS // self.mesh.size
         size = self.num_subjects // NUM_SEGMENTS
 
-        def segment(cells: Responses, by_subject: Any, place: Array, number: Array):
+        def segment(
+            cells: Responses, by_subject: Any, whole: Any, place: Array, number: Array
+        ) -> Any:
             take = lambda start: lambda x: lax.dynamic_slice_in_dim(x, start, size)
             own, theirs = jax.tree.map(take(number * size), by_subject)
             part = jax.tree.map(take(place * size), cells)
@@ -121,11 +123,11 @@ class ShardedResponses(AbstractResponses):
                 (*own, *weights),
                 is_leaf=lambda x: x is None,
             )
-            return function(part, theirs)
+            return function(part, theirs, *whole)
 
-        def on_device(cells: Responses, by_subject: Any) -> Any:
+        def on_device(cells: Responses, by_subject: Any, whole: Any) -> Any:
             first = lax.axis_index(axis) * count
-            one = lambda place: segment(cells, by_subject, place, first + place)
+            one = lambda place: segment(cells, by_subject, whole, place, first + place)
             sums, arrays = jax.eval_shape(one, jnp.zeros((), jnp.int32))
             zeros = lambda x: jnp.zeros(x.shape, x.dtype)
             none = jax.tree.map(zeros, sums)
@@ -159,14 +161,14 @@ class ShardedResponses(AbstractResponses):
             gather = lambda x: lax.all_gather(x, axis, tiled=True)
             return sums, jax.tree.map(gather, arrays)
 
-        divided, whole = PartitionSpec(axis), PartitionSpec()
+        divided, every = PartitionSpec(axis), PartitionSpec()
         return jax.shard_map(
             on_device,
             mesh=self.mesh,
-            in_specs=(divided, whole),
-            out_specs=whole,
+            in_specs=(divided, every, every),
+            out_specs=every,
             check_vma=False,
-        )(self.cells, ((self.subject_weight, self.evidence), rows))
+        )(self.cells, ((self.subject_weight, self.evidence), rows), whole)
 
     @property
     def is_divided(self) -> bool:

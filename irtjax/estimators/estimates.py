@@ -265,15 +265,22 @@ def cut_estimates(padded: Estimates, problem: Problem) -> Estimates:
             lost=(lost[columns], scale, cross[columns]),
         )
     items = jax.tree.map(lambda x: x[columns], padded.parameters.items)
+    theta, num_parameters = padded.parameters.theta, padded.num_parameters
+    if theta is not None:
+        num_parameters -= len(theta) - problem.data.num_subjects
+    cut = lambda array, at: None if array is None else array[at]
     return dataclasses.replace(
         padded,
         problem=problem,
-        parameters=padded.parameters._replace(items=items),
+        parameters=padded.parameters._replace(items=items, theta=cut(theta, rows)),
+        num_parameters=num_parameters,
         coordinates=padded.coordinates[columns],
         covariance=covariance,
         ability=padded.ability[rows],
         error=padded.error[rows],
-        shared=None if padded.shared is None else padded.shared[rows],
+        shared=cut(padded.shared, rows),
         expected=jax.tree.map(lambda x: x[rows], padded.expected),
-        unfinished=None if padded.unfinished is None else padded.unfinished[rows],
+        unfinished=cut(padded.unfinished, rows),
+        infinite=cut(padded.infinite, rows),
+        diverging=cut(padded.diverging, columns),
     )

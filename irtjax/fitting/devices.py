@@ -59,9 +59,14 @@ def divide(task: Task, mesh: Mesh) -> tuple[Problem, Start]:
     return problem, pad_start(start, problem.data)
 
 
+def on_one_device(tree: Any) -> Any:
+    """Arrays that every device has, on the first device of this process."""
+    own = lambda x: jnp.asarray(np.asarray(x)) if isinstance(x, jax.Array) else x
+    return jax.tree.map(own, tree)
+
+
 def joined(estimates: Estimates, problem: Problem) -> Estimates:
     """Estimates of the problem that was divided, with arrays of this process alone."""
-    own = lambda tree: jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), tree)
     fields = "parameters", "coordinates", "covariance", "expected"
-    arrays = {name: own(getattr(estimates, name)) for name in fields}
+    arrays = {name: on_one_device(getattr(estimates, name)) for name in fields}
     return cut_estimates(dataclasses.replace(estimates, **arrays), problem)

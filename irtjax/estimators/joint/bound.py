@@ -260,6 +260,38 @@ def sweep(
 
     With `common` missing cells have the curvature of the others (`common_bound`).
     """
+    shared = _is_shared(data, cells, common)
+
+    def of_some(part: Responses, theta: Array) -> tuple[Any, Any]:
+        own = factors._replace(theta=theta)
+        here = _sweep(part, own, temperature, cells, common)
+        gradient, curvature = here.subjects
+        curvature = None if shared else curvature
+        rows = here.log_lik, gradient, curvature, here.subject_terms
+        return (here.items, here.item_terms, here.cuts), rows
+
+    (items, terms, of_cuts), rows = data.fold(of_some, factors.theta)
+    log_lik, gradient, curvature, row_terms = rows
+    if shared:
+        curvature = _shared_curvature(data, factors, temperature, cells)
+    subjects = Quadratic(gradient, curvature)
+    return ItemSweep(log_lik, items, subjects, terms, row_terms, of_cuts)
+
+
+def _shared_curvature(data: Responses, factors, temperature, cells) -> Array:
+    """The curvature that the bounds of all subjects share, `[1, dims, dims]`."""
+    bend = cells.curvature / temperature**2
+    return _subject_curvature(data, None, factors.discrimination) * bend
+
+
+def _sweep(
+    data: Responses,
+    factors: BilinearParameters,
+    temperature: Array | float,
+    cells: AbstractCells,
+    common: bool,
+) -> ItemSweep:
+    """`sweep` of subjects whose abilities are those of `factors`."""
     num_subjects, num_items = data.values.shape
     slope, theta, cuts = factors.discrimination, factors.theta, factors.cuts
     dtype, dims = slope.dtype, slope.shape[1]
@@ -339,7 +371,29 @@ def subject_sweep(
     common: bool = False,
 ) -> Quadratic:
     """The quadratic bound in the abilities alone: the second pass of an iteration."""
-    slope, shared = factors.discrimination, _is_shared(data, cells, common)
+    shared = _is_shared(data, cells, common)
+
+    def of_some(part: Responses, theta: Array) -> tuple[None, Any]:
+        own = factors._replace(theta=theta)
+        here = _subject_sweep(part, own, temperature, cells, shared)
+        return None, here._replace(curvature=None) if shared else here
+
+    _, here = data.fold(of_some, factors.theta)
+    if not shared:
+        return here
+    curvature = _shared_curvature(data, factors, temperature, cells)
+    return here._replace(curvature=curvature)
+
+
+def _subject_sweep(
+    data: Responses,
+    factors: BilinearParameters,
+    temperature: Array | float,
+    cells: AbstractCells,
+    shared: bool,
+) -> Quadratic:
+    """`subject_sweep` of subjects whose abilities are those of `factors`."""
+    slope = factors.discrimination
     size = block_size_for(data.num_subjects, data.num_items, slope.dtype.itemsize)
     right = weigh_rows(slope, data.item_weight)
 

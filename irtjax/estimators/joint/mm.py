@@ -156,6 +156,10 @@ class MM(AbstractAscent, AbstractPenalised):
         """`FEW_OBSERVED` of models that have passes over cells."""
         return FEW_OBSERVED if model.family.by_cell else 0.0
 
+    def divides(self, model: Any) -> bool:
+        """Whether a model has one ability."""
+        return not (model.multilevel or model.several or model.has_lengths)
+
     def adapted(self, model: Model) -> Model:
         """The bound is quadratic, and so must priors be: slopes are kept at or above 0.
 

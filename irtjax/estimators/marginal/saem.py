@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -195,6 +196,11 @@ class SAEM(AbstractOnNodes):
         """Refuses settings that no fit can have."""
         check_least("SAEM", self, num_steps=1, num_draws=1, num_newton=1)
 
+    def divides(self, model: Any) -> bool:
+        """Whether draws are on nodes, of a model with one ability and no lengths."""
+        plain = not (model.multilevel or model.several or model.has_lengths)
+        return plain and self.sampler == "grid"
+
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> SAEMState:
         """State at the start values."""
         self._check(problem, key)
@@ -350,7 +356,25 @@ class SAEM(AbstractOnNodes):
             source = (new - point.mean) / sd
         else:
             source = jax.random.uniform(key, state.draws.shape, dtype)
-        num_subjects, num_items = data.values.shape
+        counts, rows = data.fold(
+            partial(self._draw_some, model),
+            source,
+            (tables, theta, state.nodes, state.log_weights),
+        )
+        if data.exposure is None:
+            counts = counts._replace(base=counts.nodes[:, None])
+        return Drawn(counts, *rows)
+
+    def _draw_some(
+        self,
+        model: Model,
+        data: Responses,
+        source: Array,
+        at_nodes: tuple[tuple[Array, ...], Array, Array, Array],
+    ) -> tuple[AveragedStatistics, tuple[Array, Array, Array]]:
+        """`_draw` of some subjects: their counts; draws, log-likelihoods and nodes."""
+        tables, theta, nodes, log_weights = at_nodes
+        dtype, (num_subjects, num_items) = source.dtype, data.values.shape
         size = block_size_for(num_subjects, num_items, dtype.itemsize)
 
         def body(carry: Drawn, start: Array, is_new: Array) -> Drawn:
@@ -358,19 +382,19 @@ class SAEM(AbstractOnNodes):
             log_lik, statistics, exposure = block_log_likelihood(
                 model, tables, theta, data, start, size
             )
-            joint = log_lik + state.log_weights
+            joint = log_lik + log_weights
             log_marginal = jax.nn.logsumexp(joint, axis=1)
             posterior = jnp.exp(joint - log_marginal[:, None])
             standard = take_block(source, start, size)
             assert standard is not None
             if self.sampler == "grid":
-                standard = state.nodes[draw_on_nodes(posterior, standard)]
+                standard = nodes[draw_on_nodes(posterior, standard)]
             weight = is_new.astype(dtype)
             if data.subject_weight is not None:
                 own = take_block(data.subject_weight, start, size)
                 weight = weight * own.astype(dtype)
-            at = node_weights(standard, state.nodes) * weight[:, None]
-            index = jnp.arange(state.nodes.shape[0], dtype=dtype)
+            at = node_weights(standard, nodes) * weight[:, None]
+            index = jnp.arange(nodes.shape[0], dtype=dtype)
             centre = jnp.rint(posterior @ index).astype(jnp.int32)
             base, old, subjects, _ = carry.counts
             pairs = zip(old, statistics, strict=True)
@@ -386,14 +410,17 @@ class SAEM(AbstractOnNodes):
                 put_block(carry.centre, centre, start),
             )
 
-        empty = AveragedStatistics(*jax.tree.map(jnp.zeros_like, state.averaged[:3]))
+        empty = jnp.zeros((nodes.shape[0], num_items), dtype)
+        empty = AveragedStatistics(
+            empty[:, :1] if data.exposure is None else empty,
+            (empty,) * (len(tables) - 1),
+            empty[:, 0],
+        )
         log_marginal = jnp.zeros(num_subjects, dtype)
-        init = Drawn(empty, state.draws, log_marginal, state.centre)
-        drawn = scan_subject_blocks(body, init, num_subjects, size)
-        if data.exposure is not None:
-            return drawn
-        counts = drawn.counts
-        return drawn._replace(counts=counts._replace(base=counts.nodes[:, None]))
+        centre = jnp.zeros(num_subjects, jnp.int32)
+        init = Drawn(empty, jnp.zeros_like(source), log_marginal, centre)
+        counts, *rows = scan_subject_blocks(body, init, num_subjects, size)
+        return counts, tuple(rows)
 
     def goal(self, problem: Any, dtype: Any) -> Any:
         """None: the residual is found after the last step."""
