@@ -25,6 +25,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray, Scalar
+from irtjax.data.responses import Responses
 from irtjax.estimators.driver import Progress, Run, RunSettings, Solution
 from irtjax.estimators.marginal.draws import draw_augmented, draw_on_nodes, node_weights
 from irtjax.estimators.marginal.em import EM
@@ -50,6 +51,7 @@ from irtjax.likelihood.problem import (
 )
 from irtjax.models.families.logistic import Binary
 from irtjax.models.lengths import SpeedMoments
+from irtjax.models.model import Model
 from irtjax.numerics.kernels import (
     block_size_for,
     normal_log_weights,
@@ -371,7 +373,7 @@ class SAEM(AbstractOnNodes):
         data: Responses,
         source: Array,
         at_nodes: tuple[tuple[Array, ...], Array, Array, Array],
-    ) -> tuple[AveragedStatistics, tuple[Array, Array, Array]]:
+    ) -> tuple[AveragedStatistics, tuple[Array, ...]]:
         """`_draw` of some subjects: their counts; draws, log-likelihoods and nodes."""
         tables, theta, nodes, log_weights = at_nodes
         dtype, (num_subjects, num_items) = source.dtype, data.values.shape
