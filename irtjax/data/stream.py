@@ -17,13 +17,14 @@ import dataclasses
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 #: Cells of a block: 4 bytes each of observed cells, 1 byte each of all cells.
-BLOCK_CELLS = 2**22
+BLOCK_CELLS = 2**21
 #: Share of observed cells from which all cells take fewer bytes than the observed ones,
 #: and products with them as little time.
 MATRIX_SHARE = 0.2
@@ -59,6 +60,13 @@ class CellBlock(NamedTuple):
         return CellBlock(
             self.first + part.start, start - start[0], pair, self.num_categories
         )
+
+    def parts(self, size: int) -> Iterator[CellBlock]:
+        """The block in parts of about so many cells."""
+        wanted = np.arange(size, len(self.pair), size)
+        edges = np.searchsorted(self.start, wanted).tolist()
+        for first, end in pairwise(sorted({0, *edges, self.num_subjects})):
+            yield self.rows(slice(first, end))
 
     def _ones(self, num_items: int, dtype: Any) -> Any:
         """The sparse matrix of ones, `[subjects, items * categories]`."""

@@ -40,11 +40,13 @@ from irtjax.numerics.progress import note_share
 #: Arrow's functions are made when it is loaded.
 _arrow: Any = compute
 #: Rows of a batch of a long file, and cells of one of a wide file.
-_ROWS = 2**18
+_ROWS = 2**16
 #: Runs of rows of one subject whose names are numbered together.
-_RUNS = 2**20
+_RUNS = 2**18
 #: Rows that are sorted in memory at a time.
-_SORTED = 2**23
+_SORTED = 2**22
+#: Cells that are summed at a time.
+_PART = 2**18
 #: Largest response: responses are stored in a byte.
 _MOST = 127
 #: Files of the first pass alone, and the names of subjects.
@@ -105,7 +107,7 @@ def _open(
         names, batches, rows = open_csv_batches(path, NULL_WORDS)
         layout = _checked(decide(names, None, options, str(path)), path)
         return batches(layout), rows, layout
-    file = pq.ParquetFile(path, memory_map=True, pre_buffer=False)
+    file = pq.ParquetFile(path, pre_buffer=False)
     if is_saved_table(file.schema_arrow):
         raise ValueError(
             f"{path} is a saved response table, which is read as a whole: stream the"
@@ -117,7 +119,9 @@ def _open(
     )
     used = layout.used()
     size = _ROWS if used else max(1, BLOCK_CELLS // (2 * len(names)))
-    return file.iter_batches(size, columns=used), file.metadata.num_rows, layout
+    # Threads would take memory of their own, and the names take longer than decoding.
+    batches = file.iter_batches(size, columns=used, use_threads=False)
+    return batches, file.metadata.num_rows, layout
 
 
 def _index(schema: pa.Schema) -> str | None:
@@ -295,7 +299,7 @@ def _counted(path: Path, count: int) -> np.ndarray:
     return total
 
 
-def _chunks(path: Path, dtype: Any, size: int = _SORTED) -> Iterator[np.ndarray]:
+def _chunks(path: Path, dtype: Any, size: int = _PART) -> Iterator[np.ndarray]:
     """The numbers of a file, so many at a time."""
     with open(path, "rb") as file:
         while len(numbers := np.fromfile(file, dtype, size)):
@@ -379,9 +383,10 @@ def _finished(
     with open(folder / MATRIX, "wb") as file:
         for block in stream.blocks():
             assert isinstance(block, CellBlock)
-            _add_sums(block, stream, path)
-            if as_matrix:
-                block.dense(len(items)).tofile(file)
+            for part in block.parts(_PART):
+                _add_sums(part, stream, path)
+                if as_matrix:
+                    part.dense(len(items)).tofile(file)
     if not as_matrix:
         (folder / MATRIX).unlink()
         return stream

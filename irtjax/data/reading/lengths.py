@@ -90,12 +90,13 @@ def _file(table: ResponseTable) -> str:
 
 def _highest(table: ResponseTable, whole: bool = True) -> float:
     """The largest value; 0 of values that are no lengths, or no whole numbers."""
-    if table.trials is not None or table.values.dtype == np.int8:
+    values = table.values if table.sparse is None else table.sparse.value
+    if table.trials is not None or values.dtype == np.int8:
         return 0.0
-    low, high = table.values.min(initial=0), table.values.max(initial=0)
+    low, high = values.min(initial=0), values.max(initial=0)
     if low < 0 or high <= _SCORES:
         return 0.0
-    fits = not whole or np.array_equal(table.values, np.rint(table.values))
+    fits = not whole or np.array_equal(values, np.rint(values))
     return float(high) if fits else 0.0
 
 

@@ -21,6 +21,7 @@ from irtjax.data.reading import file_subjects, frames, missing_codes, tabular
 from irtjax.data.reading.columns import NoResponsesError
 from irtjax.data.reading.leave_out import files_without
 from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.plain_long import read_plain
 from irtjax.data.reading.recognise import Source
 from irtjax.data.reading.repeats import is_of_items
 from irtjax.data.reading.wide import Piece
@@ -182,6 +183,9 @@ def open_table(kind: str, path: Path, options: ReadOptions, opened: Opened) -> P
         return missing_codes.of_table(load_responses(path.parent), options)
     if kind == "table":
         return missing_codes.of_table(ResponseTable.load(path), options)
+    plain = read_plain(kind, path, options)
+    if plain is not None:
+        return plain
     if kind == "csv":
         frame = tabular.read_csv(path, options)
     elif kind == "parquet":
