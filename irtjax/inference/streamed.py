@@ -29,7 +29,11 @@ from irtjax.inference.covariance import (
     default_terms,
     whitening_of,
 )
-from irtjax.inference.expected import ExpectedScores, expected_scores
+from irtjax.inference.expected import (
+    ExpectedScores,
+    expected_scores,
+    response_table_jit,
+)
 from irtjax.inference.gradients import (
     Whitening,
     make_setting,
@@ -38,7 +42,11 @@ from irtjax.inference.gradients import (
 )
 from irtjax.inference.scores import score_on_nodes
 from irtjax.likelihood.problem import Problem
-from irtjax.likelihood.streamed_counts import streamed_counts
+from irtjax.likelihood.streamed_counts import (
+    category_table,
+    streamed_counts,
+)
+from irtjax.likelihood.streamed_counts import pieces_of as pieces_at_nodes
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.programs import stored_jit
@@ -186,6 +194,8 @@ def streamed_scores(
         covariance: That of the items, whose uncertainty errors include; or None.
     """
     stream = data.source
+    if covariance is None:
+        return _scores_at_nodes(model, items, population, stream, nodes)
     columns = np.empty((4, stream.shape[0]))
     bounds = jnp.asarray([-6.0, 6.0], nodes.dtype)
     for piece in pieces_of(stream):
@@ -197,10 +207,38 @@ def streamed_scores(
         for column, part in zip(columns, parts, strict=True):
             column[own] = np.asarray(part)[: piece.end - piece.first]
         note_share(own.stop / stream.shape[0], "scores")
-    ability, error, *expected = columns
-    return {
-        "ability": ability,
-        "error": error,
-        "shared": None,
-        "expected": ExpectedScores(*map(jnp.asarray, expected)),
-    }
+    return _fields(*columns)
+
+
+def _fields(ability, error, expected, expected_error) -> dict[str, Any]:
+    """Fields of `Estimates`."""
+    scores = ExpectedScores(jnp.asarray(expected), jnp.asarray(expected_error))
+    return {"ability": ability, "error": error, "shared": None, "expected": scores}
+
+
+def _scores_at_nodes(
+    model: Model,
+    items: Items,
+    population: Population,
+    stream: ResponseStream,
+    nodes: Float[Array, " nodes"],
+) -> dict[str, Any]:
+    """Means and standard deviations of posteriors on the nodes, items as known.
+
+    A pass as those of EM. Posteriors narrower than the nodes have the width of these,
+    as in `scores` and `expected`.
+    """
+    theta = population.mean + population.sd * nodes
+    table = np.asarray(category_table(model, items, jnp.asarray(stream.codes), theta))
+    log_weights = np.asarray(population.log_weights_at(nodes), table.dtype)
+    responses = response_table_jit(model.family, items, theta)
+    at_nodes = np.stack([np.asarray(theta), np.asarray(responses).mean(axis=1)], axis=1)
+    least = np.gradient(at_nodes, axis=0) ** 2 / 12
+    mean, variance = np.empty((2, stream.shape[0], 2))
+    for piece in pieces_at_nodes(stream, table, log_weights):
+        own = piece.posterior @ at_nodes
+        mean[piece.rows] = own
+        square = piece.posterior @ at_nodes**2 - own**2
+        variance[piece.rows] = np.maximum(square, piece.posterior @ least)
+    error = np.sqrt(variance)
+    return _fields(mean[:, 0], error[:, 0], mean[:, 1], error[:, 1])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -79,7 +80,7 @@ def _columns(kind: str, path: Path) -> list[str]:
 def _table(stream: ResponseStream, subjects: np.ndarray) -> ResponseTable:
     """The table of all responses of a stream."""
     (num_subjects, num_items), names = stream.shape, as_labels(stream.items.tolist())
-    about = {"subjects": subjects, "items": names}
+    about: dict[str, Any] = {"subjects": subjects, "items": names}
     if is_sparse(stream.num_observed, num_subjects, num_items):
         return ResponseTable.from_cells(_cells(stream), **about)
     values = np.zeros(stream.shape, np.int8)
