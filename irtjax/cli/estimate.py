@@ -77,9 +77,9 @@ def estimate_command(
         ]
         screen.show_table("", ["subject", "answers", *columns], cells)
         left = len(rows) - len(cells)
-        more = [f"And {left:,} more subjects: --out FILE, --json."] if left else []
+        rest = [f"And {left:,} more subjects: --out FILE, --json."] if left else []
         place = [] if out is None else [written(out.parent, [out.name])]
-        screen.show_sentences([*more, *place])
+        screen.show_sentences([*rest, *place])
         screen.show_warnings(result.warnings, ())
 
 
@@ -90,10 +90,10 @@ def _draws(files: list[str], name: str, table):
     rows = rows_of(files)
     for column in ("subject", "item", name):
         if column not in rows.column_names:
-            known = ", ".join(rows.column_names)
+            names = ", ".join(rows.column_names)
             raise ValueError(
                 f"--probability requires the columns subject, item and {name}, and"
-                f" there are {known}"
+                f" there are {names}"
             )
     chance = np.full((table.num_subjects, table.num_items), np.nan)
     order = np.zeros(chance.shape)

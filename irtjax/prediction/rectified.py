@@ -186,13 +186,13 @@ def _answers(fit: Calibration, data: Any) -> ResponseTable:
         from irtjax.data import read
 
         data = read(data)
-    known = np.isin(data.items, fit.item_names)
-    if not known.any():
+    shared = np.isin(data.items, fit.item_names)
+    if not shared.any():
         raise ValueError(
             f"none of {counted(data.num_items, 'item')} is of the fit, whose items are"
             f" such as {str(fit.item_names[0])!r}: give answers to these"
         )
-    return coded_as(fit.options, data.select(items=known))
+    return coded_as(fit.options, data.select(items=shared))
 
 
 def _cells(fit: Calibration, table: ResponseTable) -> tuple[np.ndarray, np.ndarray]:

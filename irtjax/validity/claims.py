@@ -83,7 +83,7 @@ class Statement(NamedTuple):
     number: float | None
 
 
-class Evidence(NamedTuple):
+class ClaimEvidence(NamedTuple):
     """What responses say of a claim; fields are those of `Claim`."""
 
     probability: float
@@ -385,7 +385,7 @@ class _Judge(NamedTuple):
     costs: Mapping[str, float] | None
     rng: np.random.Generator
 
-    def evidence(self) -> Evidence:
+    def evidence(self) -> ClaimEvidence:
         """The probability of the claim and the verdict."""
         kind, number = self.statement.kind, self.statement.number
         if kind in ("top", "best"):
@@ -401,7 +401,7 @@ class _Judge(NamedTuple):
         below = lambda x: float(stdtr(degrees, (x - difference) / error))
         estimates = difference, error, *ends
         if kind == "greater":
-            return Evidence(
+            return ClaimEvidence(
                 1 - below(0), _verdict(ends[0] > 0, ends[1] < 0), *estimates
             )
         if kind == "within":
@@ -410,12 +410,12 @@ class _Judge(NamedTuple):
             inside = abs(difference) + one < size
             outside = abs(difference) - one > size
             chance = below(size) - below(-size)
-            return Evidence(chance, _verdict(inside, outside), *estimates)
+            return ClaimEvidence(chance, _verdict(inside, outside), *estimates)
         size = (1.0 if self.margin is None else self.margin) * self.scores.unit
         cheaper = self._cheaper()
         chance = (1 - below(-size)) if cheaper else 0.0
         verdict = _verdict(ends[0] > -size, ends[1] < -size or not cheaper)
-        return Evidence(chance, verdict, *estimates)
+        return ClaimEvidence(chance, verdict, *estimates)
 
     def _cheaper(self) -> bool:
         """Whether the first costs less than the second."""
@@ -426,7 +426,7 @@ class _Judge(NamedTuple):
                 raise ValueError(f"there is no cost of {name!r}: give costs of both")
         return costs[names[0]] < costs[str(names[1])]
 
-    def _ranked(self, most: int) -> Evidence:
+    def _ranked(self, most: int) -> ClaimEvidence:
         """A rank of at most `most`, by the simultaneous rank set."""
         theta, errors = self.scores.errors()
         if not 1 <= most < theta.size:
@@ -450,9 +450,9 @@ class _Judge(NamedTuple):
         verdict = _verdict(worst <= most, best > most)
         rank = 1.0 + int(np.sum(theta > theta[self.first] + 1e-12))
         chance = float(np.mean(above < most))
-        return Evidence(chance, verdict, rank, math.nan, float(best), float(worst))
+        return ClaimEvidence(chance, verdict, rank, math.nan, float(best), float(worst))
 
-    def _above(self, number: float) -> Evidence:
+    def _above(self, number: float) -> ClaimEvidence:
         """A score above a number of points, by the error over items of one subject."""
         row = np.array([self.first])
         part = self.scores
@@ -465,11 +465,11 @@ class _Judge(NamedTuple):
         ends = [x - number * part.unit for x in (own.lower[0], own.upper[0])]
         lower, upper = float(ends[0]) - half, float(ends[1]) + half
         chance = float(ndtr(gap / error)) if error > 0 else float(gap > 0)
-        return Evidence(
+        return ClaimEvidence(
             chance, _verdict(lower > 0, upper < 0), gap, error, lower, upper
         )
 
-    def at_any_time(self, evidence: Evidence) -> Evidence:
+    def at_any_time(self, evidence: ClaimEvidence) -> ClaimEvidence:
         """The evidence by bets on the items in their order."""
         if self.statement.kind == "greater":
             others = [self.second]
@@ -482,7 +482,7 @@ class _Judge(NamedTuple):
         verdict = _verdict(for_it <= alpha, against <= alpha)
         return evidence._replace(probability=1 - min(for_it, 1.0), verdict=verdict)
 
-    def result(self, text: str, evidence: Evidence, run_sd: float) -> Claim:
+    def result(self, text: str, evidence: ClaimEvidence, run_sd: float) -> Claim:
         """The claim with what backs it, and what could rebut it."""
         scores, table = self.scores, self.scores.table
         ranked = math.isnan(evidence.standard_error)

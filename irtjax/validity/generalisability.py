@@ -59,7 +59,7 @@ class Effects(NamedTuple):
     sizes: tuple[int, ...]
 
 
-class Components(NamedTuple):
+class VarianceComponents(NamedTuple):
     """Variance components.
 
     Attributes:
@@ -113,7 +113,7 @@ class Generalisability(HasTable):
         names = self.table["component"].to_pylist()
         return dict(zip(names, self.table["variance"].to_pylist(), strict=True))
 
-    def design(self, **sizes: float) -> Design:
+    def design(self, **sizes: float) -> MeasurementDesign:
         r"""Coefficients of a design with so many levels of each facet.
 
         The error of a comparison has the variance
@@ -138,8 +138,8 @@ class Generalisability(HasTable):
         """
         for name, size in sizes.items():
             if name not in self.facets:
-                known = ", ".join(self.facets)
-                raise ValueError(f"{name!r} is not one of the facets: {known}")
+                facets = ", ".join(self.facets)
+                raise ValueError(f"{name!r} is not one of the facets: {facets}")
             if not size >= 1:
                 raise ValueError(f"a design needs 1 or more of {name}, not {size}")
         sizes = {**self.sizes, **sizes}
@@ -152,7 +152,7 @@ class Generalisability(HasTable):
         total = max(own + small, 1e-300)
         error = math.sqrt(max(gradient @ self.covariance @ gradient, 0)) / total**2
         whole = max(own + large, 1e-300)
-        return Design(
+        return MeasurementDesign(
             {name: sizes[name] for name in self.facets},
             own / total,
             error,
@@ -185,8 +185,8 @@ class Generalisability(HasTable):
             raise ValueError(f"{number:,} designs are too many: give fewer sizes")
         for name in [*sizes, *(costs or {})]:
             if name not in self.facets:
-                known = ", ".join(self.facets)
-                raise ValueError(f"{name!r} is not one of the facets: {known}")
+                facets = ", ".join(self.facets)
+                raise ValueError(f"{name!r} is not one of the facets: {facets}")
         rows = []
         for chosen in itertools.product(*(sizes[name] for name in names)):
             design = self.design(**dict(zip(names, chosen, strict=True)))
@@ -236,7 +236,7 @@ class Generalisability(HasTable):
         return np.array(relative), np.array(absolute)
 
 
-class Design(NamedTuple):
+class MeasurementDesign(NamedTuple):
     """A design and how well it measures.
 
     Attributes:
@@ -340,9 +340,9 @@ def _columns(
         return dict(zip(names, codes, strict=True)), _checked(matrix[present], score)
     columns = {}
     for name in (*names, score):
-        known = data.column_names if isinstance(data, pa.Table) else [*data]
-        if name not in known:
-            raise ValueError(f"there is no column {name!r} among {', '.join(known)}")
+        labels = data.column_names if isinstance(data, pa.Table) else [*data]
+        if name not in labels:
+            raise ValueError(f"there is no column {name!r} among {', '.join(labels)}")
         column = data[name]
         column = column if isinstance(column, pa.ChunkedArray) else pa.array(column)
         columns[name] = column
@@ -461,7 +461,7 @@ def _strata(scores: np.ndarray, effects: Effects) -> _Strata | None:
     return _Strata(degree, square / degree, expected)
 
 
-def _of_strata(strata: _Strata, mean: float) -> Components:
+def _of_strata(strata: _Strata, mean: float) -> VarianceComponents:
     """The variances with the highest restricted likelihood of a complete design.
 
     Mean squares are independent multiples of chi-squared variables. Their equations are
@@ -501,10 +501,10 @@ def _of_strata(strata: _Strata, mean: float) -> Components:
     log_likelihood = -0.5 * float(degrees @ (np.log(level) + squares / level))
     number = degrees.sum() + 1
     log_likelihood -= 0.5 * (math.log(number) + (number - 1) * math.log(2 * math.pi))
-    return Components(variances, covariance, mean, log_likelihood, True)
+    return VarianceComponents(variances, covariance, mean, log_likelihood, True)
 
 
-def variance_components(scores: np.ndarray, effects: Effects) -> Components:
+def variance_components(scores: np.ndarray, effects: Effects) -> VarianceComponents:
     """Variances of effects by restricted maximum likelihood.
 
     Args:
@@ -515,7 +515,7 @@ def variance_components(scores: np.ndarray, effects: Effects) -> Components:
         ValueError: The design is incomplete and has too many levels.
     """
     mean = float(np.mean(scores))
-    # Components do not depend on the mean; sums of squares lose digits by it.
+    # VarianceComponents do not depend on the mean; sums of squares lose digits by it.
     strata = _strata(scores - mean, effects)
     if strata is not None:
         return _of_strata(strata, mean)
@@ -560,7 +560,7 @@ class _Equations:
         """Z' times columns: of the dense effects and of the large one."""
         return self.dense.T @ columns, self.large.T @ columns
 
-    def maximise(self, mean: float) -> Components:
+    def maximise(self, mean: float) -> VarianceComponents:
         """Average information steps, halved until the likelihood rises."""
         total = float(np.var(self.scores))
         floor = 1e-9 * max(total, 1e-300)
@@ -604,7 +604,7 @@ class _Equations:
         # In the order of the effects again, the residual last.
         back = np.empty(len(variances), int)
         back[[*self.order, len(self.order)]] = np.arange(len(variances))
-        return Components(
+        return VarianceComponents(
             variances[back],
             covariance[np.ix_(back, back)],
             mean + state.mean,
@@ -694,7 +694,7 @@ class _Likelihood(NamedTuple):
 
 
 def _result(
-    estimated: Components,
+    estimated: VarianceComponents,
     effects: Effects,
     codes: Mapping[str, np.ndarray],
     subject: str,
