@@ -32,7 +32,7 @@ from irtjax.inference import (
     speed_error,
 )
 from irtjax.inference.expected import watched_expected_scores
-from irtjax.inference.joint_covariance import watched_factor_covariance
+from irtjax.inference.joint_covariance import factor_covariance
 from irtjax.inference.marginal_covariance import (
     FactorCovariance,
     marginal_covariance,
@@ -333,16 +333,15 @@ class ModalPosteriors(NamedTuple):
     def _natural(self) -> FactorCovariance:
         """Covariances of natural slopes and the other coordinates."""
         parameters, method = self.solution.fit.parameters, self.solution.method
-        items, modes, dtype = parameters.items, self.modes, self.modes.ability.dtype
+        items, modes = parameters.items, self.modes
         if not method.marginal:
-            # As arrays: other weights need no program of their own.
-            blocks = watched_factor_covariance(
+            blocks = factor_covariance(
                 self.problem,
                 items,
                 modes.ability,
                 modes.covariance,
-                jnp.asarray(getattr(method, "penalty", 1.0), dtype),
-                jnp.asarray(getattr(method, "temperature", 1.0), dtype),
+                getattr(method, "penalty", 1.0),
+                getattr(method, "temperature", 1.0),
             )
             return FactorCovariance(*(np.asarray(x, np.float64) for x in blocks))
         size, draws = modes.ability.shape[1], getattr(method, "num_samples", DRAWS)

@@ -59,7 +59,6 @@ BlockCovariance = tuple[
 ]
 
 
-@stored_jit
 def factor_covariance(
     problem: Problem,
     items: Any,
@@ -71,6 +70,7 @@ def factor_covariance(
     """Covariance of (a_j, x_j) of every item, 0 where fixed, and what is lost.
 
     The latter is what directions without identification would add; see `Covariance`.
+    The passes are made in calls that show the share done.
 
     Args:
         problem: The problem; fixed coordinates have no error.
@@ -80,39 +80,28 @@ def factor_covariance(
         penalty: Weight of the items' priors.
         temperature: s, where priors are those of s a and s d.
     """
-    weights = penalty, temperature
-    return _covariance_and_sums(problem, items, theta, posterior, *weights)[0]
-
-
-def watched_factor_covariance(
-    problem: Problem,
-    items: Any,
-    theta: Float[Array, "subjects dims"],
-    posterior: Float[Array, "subjects dims dims"],
-    penalty: Array,
-    temperature: Array,
-) -> BlockCovariance:
-    """`factor_covariance` of the same arguments, in calls that show the share done."""
-    data = problem.data
+    data, dtype = problem.data, items.discrimination.dtype
+    # As arrays: other weights need no program of their own.
+    weights = jnp.asarray(penalty, dtype), jnp.asarray(temperature, dtype)
     blocks = data.num_subjects, _block_of(problem, items)
     if not data.has_blocks:
-        blocks = data.item_stretches(theta.dtype, _numbers_of_cell(items))
+        blocks = data.item_stretches(dtype, _numbers_of_cell(items))
     return sums_in_stretches(
-        lambda *part: _covariance_and_sums_jit(
-            problem, items, theta, posterior, penalty, temperature, *part
+        lambda *part: _covariance_and_sums(
+            problem, items, theta, posterior, weights, *part
         ),
         lambda: _no_sums(problem, items),
         *blocks,
     )
 
 
+@stored_jit
 def _covariance_and_sums(
     problem: Problem,
     items: Any,
     theta: Array,
     posterior: Array,
-    penalty: float | Array,
-    temperature: float | Array,
+    weights: tuple[Array, Array],
     into: Any = None,
     between: Array | None = None,
 ) -> tuple[BlockCovariance, Any]:
@@ -140,12 +129,9 @@ def _covariance_and_sums(
         ],
         1,
     )
-    prior = prior_information(problem, items, penalty, temperature)
+    prior = prior_information(problem, items, *weights)
     information = weigh_rows(information + prior, data.item_weight)
     return inverse_blocks(information, estimated(problem, items)), sums
-
-
-_covariance_and_sums_jit = stored_jit(_covariance_and_sums)
 
 
 def _block_of(problem: Problem, items: Any) -> int:

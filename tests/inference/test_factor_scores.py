@@ -14,7 +14,6 @@ from irtjax.data.sparse_responses import SparseResponses
 from irtjax.inference import marginal_covariance as marginal
 from irtjax.inference.joint_covariance import (
     factor_covariance,
-    watched_factor_covariance,
 )
 from irtjax.inference.marginal_covariance import marginal_covariance
 from irtjax.inference.vector_scores import (
@@ -281,16 +280,14 @@ def test_a_watcher_sees_shares_and_changes_no_score_of_observed_cells(sparse_cas
 @pytest.mark.slow
 def test_a_watcher_sees_shares_and_changes_no_error_of_observed_cells(sparse_case):
     model, items, _, data = sparse_case
-    problem, one = Problem.create(model, data), jnp.ones(())
-    modes = score_factors(*sparse_case)
+    problem, modes = Problem.create(model, data), score_factors(*sparse_case)
     given = problem, items, modes.ability, modes.covariance
-    found = lambda: watched_factor_covariance(*given, one, one)
+    found = lambda: factor_covariance(*given)
     alone, (seen, shares) = found(), watched(found)
     assert len(shares) > 2 and shares[-1] is None
     assert_equal(alone, seen)
     # The scan over all chunks may be rounded otherwise than the loop over some.
-    several = (*alone, *watched_score_factors(*sparse_case))
-    for x, y in zip(several, (*factor_covariance(*given), *modes), strict=True):
+    for x, y in zip(watched_score_factors(*sparse_case), modes, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
 
 
@@ -298,11 +295,11 @@ def test_a_watcher_sees_shares_and_changes_no_error_of_observed_cells(sparse_cas
 def test_a_watcher_sees_shares_and_changes_no_error_of_factors(blocks_of_200):
     model, items, population, data = blocks_of_200
     modes, problem = score_factors(*blocks_of_200), Problem.create(model, data)
-    posteriors, one = (modes.ability, modes.covariance), jnp.ones(())
+    posteriors = modes.ability, modes.covariance
     rule = points_for(2, 0, jax.random.key(0))
 
     def found():
-        blocks = watched_factor_covariance(problem, items, *posteriors, one, one)
+        blocks = factor_covariance(problem, items, *posteriors)
         expected = expected_with_items(model, items, data, modes, blocks[0])
         return blocks, expected
 
@@ -314,7 +311,6 @@ def test_a_watcher_sees_shares_and_changes_no_error_of_factors(blocks_of_200):
     # One pass over three blocks, and two.
     assert shares == [0.0, 1 / 3, 2 / 3, None, *(k / 6 for k in range(6)), None]
     assert_equal(alone, seen)
-    assert_equal(alone[0], factor_covariance(problem, items, *posteriors))
     alone, (seen, shares) = marginal(), watched(marginal)
     assert len(shares) > 2 and shares[-1] is None
     np.testing.assert_array_equal(alone, seen)
