@@ -14,9 +14,13 @@ from irtjax._types import RandomKey
 from irtjax.calibration.rank import GroupNames, RankedSubjects
 from irtjax.calibration.tables import score_interval
 from irtjax.data.frames import HasTable
-from irtjax.data.matching import find_names
+from irtjax.data.matching import find_two
 from irtjax.data.result_text import with_level
 from irtjax.data.wording import NOUNS, counted
+
+#: Columns of the error and the interval of an ability, and of an expected score.
+_ENDS = ("ability_se", "lower", "upper")
+_SCORE_ENDS = tuple(f"expected_score_{end}" for end in ("se", "lower", "upper"))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -126,7 +130,7 @@ class Abilities(HasTable):
         order = np.argsort(-self.estimates, kind="stable")
         half = float(ndtri(0.5 + chosen / 2))
         columns = {"subject": self.names, "ability": self.estimates}
-        columns |= _with_interval("", self.estimates, self.standard_error, half)
+        columns |= _with_interval(_ENDS, self.estimates, self.standard_error, half)
         for name in ranking.RankIntervals._fields:
             columns[name] = getattr(ranked, name)
         columns["first_group"] = ranked.first_group + 1
@@ -134,7 +138,7 @@ class Abilities(HasTable):
         unknown = np.full((2, len(self.names)), np.nan)
         score, error = unknown if self.expected is None else self.expected
         columns["expected_score"] = score
-        columns |= _with_interval("expected_score_", score, error, half)
+        columns |= _with_interval(_SCORE_ENDS, score, error, half)
         if self.expected is not None and 0 <= np.min(score) <= np.max(score) <= 1:
             # Within their bounds.
             ends = score_interval(score, error, level=chosen)
@@ -160,9 +164,7 @@ class Abilities(HasTable):
         self, first: str, second: str, *, level: float | None = None
     ) -> ranking.Comparison:
         """The first less the second, with the error of the difference."""
-        places = find_names(np.asarray(self.names), [first, second], "subject")
-        if places[0] == places[1]:
-            raise ValueError(f"{first!r} is compared with itself: name two subjects")
+        places = find_two(np.asarray(self.names), first, second)
         comparison = ranking.compare(
             self.estimates,
             self.standard_error,
@@ -173,17 +175,7 @@ class Abilities(HasTable):
         return comparison._replace(first=first, second=second)
 
 
-def _with_interval(prefix: str, value, error, half: float) -> dict[str, np.ndarray]:
+def _with_interval(names, value, error, half: float) -> dict[str, np.ndarray]:
     """Columns of a standard error and the ends of the interval."""
-    names = (
-        ("ability_se", "lower", "upper")
-        if not prefix
-        else (
-            f"{prefix}se",
-            f"{prefix}lower",
-            f"{prefix}upper",
-        )
-    )
-    return dict(
-        zip(names, (error, value - half * error, value + half * error), strict=True)
-    )
+    columns = error, value - half * error, value + half * error
+    return dict(zip(names, columns, strict=True))

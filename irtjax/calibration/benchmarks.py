@@ -22,10 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax.calibration.assumptions import chances
+from irtjax.calibration.scale import means_of, responses_of
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
-from irtjax.models.model import response_size
-from irtjax.ranking.paired import paired_means, quantile_ratio, variance_between
+from irtjax.ranking.paired import quantile_ratio, variance_between
 
 #: Cells of a block of subjects.
 BLOCK_CELLS = 2**22
@@ -37,15 +37,8 @@ def with_errors_of_benchmarks(
     estimates: Estimates, table: ResponseTable, level: float = 0.95
 ) -> Estimates:
     """Estimates of subjects whose abilities differ by benchmark; see the module."""
-    sparse = table.sparse
-    values = table.values if sparse is None else sparse
-    exposure = table.observed if table.trials is None else table.trials
-    exposure = None if sparse is not None else exposure
-    top = 1.0
-    if table.trials is None:
-        top = response_size(estimates.problem.model)
-    means = paired_means(values, exposure, top=top, level=level)
-    between = variance_between(values, exposure, table.benchmarks, means.mean)
+    means = means_of(estimates, table, level)
+    between = variance_between(*responses_of(table), table.benchmarks, means.mean)
     # The variance between benchmarks is an estimate.
     count, several = table.num_subjects, len(np.unique(table.benchmarks))
     degrees = np.full(1, (count - 1) * (several - 1) + 1.0)
@@ -59,7 +52,7 @@ def with_errors_of_benchmarks(
     own = factor * np.sqrt(means.standard_error**2 + between)
     error = np.sqrt(own**2 + scale**2 + location**2)
     expected = estimates.expected
-    if expected is not None and sparse is None:
+    if expected is not None and table.sparse is None:
         expected = _expected(estimates, table, error)
     return dataclasses.replace(
         estimates,

@@ -172,7 +172,12 @@ class Calibration(HasTable):
     @property
     def several_abilities(self) -> bool:
         """Whether subjects have an ability for each group, or on each factor."""
-        return self.num_groups > 1 or bool(self.model.family.dims)
+        return self.num_groups > 1 or len(self.factor_names) > 0
+
+    @property
+    def abilities_are_scores(self) -> bool:
+        """Whether the ability of a subject is its expected score on all items."""
+        return any(part.abilities_are_scores for part in self.parts)
 
     @property
     def draws(self) -> Draws | None:

@@ -25,11 +25,11 @@ import re
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
 from irtjax._types import Status
 from irtjax.calibration.rank import compare
-from irtjax.calibration.tables import OWN, floats, score_interval
+from irtjax.calibration.tables import OWN, ability_interval, floats, score_interval
 from irtjax.data.matching import find_names
 from irtjax.data.wording import percent
 from irtjax.models.model import response_ends, response_size
@@ -437,14 +437,13 @@ def _of_one(condition: Condition, fit: Calibration, level: float, _) -> _Measure
             f"condition {condition.text!r}: the accuracy of one subject has an interval"
             f" at the level of the fit, {fit.level:g}, only: leave level= out"
         )
-    if condition.quantity == "ability" and not fit.model.family.dims:
-        half = float(ndtri(0.5 + level / 2)) * error
-        return _Measured(value, value - half, value + half)
-    ends = response_ends(fit.model)
     mean, count = (x[row] for x in floats(fit.abilities.table, *OWN))
-    lower, upper = score_interval(
-        np.array([value]), np.array([error]), **ends, level=level, own=(mean, count)
-    )
+    numbers, own = (np.array([value]), np.array([error])), (mean, count)
+    if condition.quantity == "ability":
+        lower, upper = ability_interval(fit, *numbers, level, own=own)
+    else:
+        ends = response_ends(fit.model)
+        lower, upper = score_interval(*numbers, **ends, level=level, own=own)
     return _Measured(value, float(lower[0]), float(upper[0]))
 
 

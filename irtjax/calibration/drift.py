@@ -69,13 +69,12 @@ def drifted_items(fit: Calibration, table: ResponseTable) -> list[str]:
     places = places_of(fit.item_names, table.items)
     items = np.flatnonzero(places >= 0)
     suits = errors is not None and table.kind == "binary" and table.sparse is None
+    suits &= fit.model.family.num_categories == 2
     if not suits or table.num_subjects < FEWEST or len(items) < FEWEST_ITEMS:
         return []
     assert errors is not None
     where = places[items]
     chance, spread = _chances(fit, table, where, errors.items)
-    if chance is None:
-        return []
     observed = True if table.observed is None else table.observed
     seen = np.broadcast_to(observed, table.values.shape)[:, items]
     values = np.where(seen, np.asarray(table.values, float)[:, items], 0)
@@ -89,10 +88,7 @@ def drifted_items(fit: Calibration, table: ResponseTable) -> list[str]:
 
 def _chances(fit: Calibration, table: ResponseTable, where: np.ndarray, errors):
     """Chances of right responses `[subjects, items]`, and s of their logits."""
-    family = fit.model.family
-    if family.num_categories != 2 or family.dims:
-        return None, None
-    model = dataclasses.replace(fit.model, family=family.of_items(where))
+    model = dataclasses.replace(fit.model, family=fit.model.family.of_items(where))
     items = jax.tree.map(lambda x: jnp.asarray(x)[where], fit.parameters.items)
     flat, uncertain = with_errors(model, items, errors[where])
     names = fit.abilities.table.column("subject").to_pylist()

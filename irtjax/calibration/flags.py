@@ -18,7 +18,7 @@ from irtjax._types import Status
 from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
 from irtjax.calibration.scale import estimates_slopes
 from irtjax.data.stored_cells import AbstractStoredCells
-from irtjax.data.wording import percent
+from irtjax.data.wording import are, counted, percent
 from irtjax.estimators.estimates import Estimates
 from irtjax.likelihood.cubature import MOST_DIMS
 from irtjax.models.model import Model
@@ -221,11 +221,11 @@ def separation_note(separated: np.ndarray) -> str | None:
     count = int(np.sum(separated))
     if not count:
         return None
-    subject = f"{count:,} items are" if count > 1 else "1 item is"
     slopes = "their slopes" if count > 1 else "its slope"
     return (
-        f"{subject} separated (column 'separated'): right and wrong responses do not"
-        f" overlap in ability, and the prior determines {slopes}; that is no defect"
+        f"{counted(count, 'item')} {are(count)} separated (column 'separated'): right"
+        " and wrong responses do not overlap in ability, and the prior determines"
+        f" {slopes}; that is no defect"
     )
 
 
@@ -241,12 +241,11 @@ def direction_note(
     names = [str(name) for name in items[negative & ~flagged]]
     if not names:
         return None
-    several = len(names) > 1
-    subject = f"{len(names):,} items are" if several else "1 item is"
+    keys = "their keys" if len(names) > 1 else "its key"
     return (
-        f"{subject} fitted with a negative discrimination, the likelier sign (without"
-        f" error control): {_listed(names)}; check"
-        f" {'their keys' if several else 'its key'}"
+        f"{counted(len(names), 'item')} {are(len(names))} fitted with a negative"
+        " discrimination, the likelier sign (without error control):"
+        f" {_listed(names)}; check {keys}"
     )
 
 
@@ -287,7 +286,7 @@ def fit_warnings(
             f"{estimates.status.explain()} (residual {estimates.residual:.2g}): treat"
             f" the estimates as provisional; {_status_cure(estimates)}"
         )
-    dims = model.family.dims
+    dims = estimates.num_factors
     needed = 50 * dims if dims else FEW_SUBJECTS.get(model.family.num_columns, 50)
     if model.family.num_categories == 0:
         needed = FEW_SUBJECTS_SCORES
@@ -325,10 +324,10 @@ def fit_warnings(
     if joint and not estimates.trained and responses_per_subject < ENOUGH_RESPONSES:
         # Where mean responses are compared, `em` is no cure.
         cure, family = ": use method='em'" * tested, model.family
-        if family.dims:  # Several abilities: gvem for logits, else em on a grid.
+        if dims:  # Several abilities: gvem for logits, else em on a grid.
             logit = family.by_cell and getattr(family, "link", "") == "logit"
             cure = "; method='em' has no such bias if its grid resolves the posteriors"
-            cure = cure if family.dims <= MOST_DIMS else ""
+            cure = cure if dims <= MOST_DIMS else ""
             if logit:
                 cure = "; method='gvem' has no such bias and takes longer"
         warnings.append(
@@ -350,14 +349,13 @@ def flag_warnings(
         flagged = [j for j, flag in enumerate(flags) if name in flag.split("; ")]
         if not flagged or (has_priors and name in CONSTANT):
             continue
-        noun = "items" if len(flagged) > 1 else "item"
         text = MEANING[name]
         if name in _CURES:
             text += f"; {_CURES[name][0 if has_priors else 1]}"
         named = (
             "" if items is None else f": {_listed([str(items[j]) for j in flagged])}"
         )
-        warnings.append(f"{len(flagged):,} {noun}: {name}{named} ({text})")
+        warnings.append(f"{counted(len(flagged), 'item')}: {name}{named} ({text})")
     return warnings
 
 

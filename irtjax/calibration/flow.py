@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from irtjax.calibration.calibration import Calibration
+from irtjax.calibration.parts import Factors
 from irtjax.calibration.tables import floats
 from irtjax.data import ResponseTable, read
+from irtjax.data.arrays import places_of
 from irtjax.data.frames import HasTable
 from irtjax.data.item_texts import refuse_other_contents
 from irtjax.data.reversal import aligned
@@ -181,8 +183,7 @@ def _values(fit: Calibration, against: Calibration | str):
         before, slack = accuracy, np.full(len(names), ROUNDING)
     else:
         other = floats(against.abilities.table, "ability")[0]
-        places = {name: k for k, name in enumerate(against.subject_names.tolist())}
-        at = np.array([places.get(name, -1) for name in names.tolist()])
+        at = places_of(against.subject_names, names)
         before = np.where(at >= 0, other[at], np.nan)
         slack = _slack(against)[at]
     finite = np.isfinite(ability) & np.isfinite(before) & np.isfinite(accuracy)
@@ -203,7 +204,7 @@ def _weights(fit: Calibration, names: np.ndarray) -> np.ndarray | None:
     """
     if "discrimination" not in fit.items.table.column_names:
         return None
-    if fit.model.family.dims:
+    if fit.factor_names:
         return _sensitivities(fit, names)
     slope = np.nan_to_num(floats(fit.items.table, "discrimination")[0])[None]
     return slope / slope.mean() if slope.mean() > 0 else None
@@ -216,16 +217,15 @@ def _sensitivities(fit: Calibration, names: np.ndarray) -> np.ndarray | None:
 
     from irtjax.likelihood.products import by_product
 
-    loadings, items = fit.factors, jax.tree.map(jnp.asarray, fit.parameters.items)
-    assert loadings is not None
-    places = {name: k for k, name in enumerate(fit.subject_names.tolist())}
-    rows = [places[name] for name in names.tolist()]
-    slopes, mean = np.asarray(items.discrimination, float), loadings.mean[rows]
+    factors = fit.require(Factors)
+    items = jax.tree.map(jnp.asarray, fit.parameters.items)
+    rows = places_of(fit.subject_names, names)
+    slopes, mean = np.asarray(items.discrimination, float), factors.mean[rows]
     family, records = by_product(fit.model, items)
     score = lambda product: jax.vmap(family.expected_response)(records, product)
     rise = lambda product: jax.jvp(score, (product,), (jnp.ones_like(product),))[1]
     rises = np.asarray(jax.vmap(rise)(jnp.asarray(mean @ slopes.T)), float)
-    along = np.einsum("ikl,il->ik", loadings.covariance[rows], rises @ slopes)
+    along = np.einsum("ikl,il->ik", factors.covariance[rows], rises @ slopes)
     own = along @ slopes.T / np.asarray(family.residual_variance(items), float)
     size = own.mean(axis=1, keepdims=True)
     return own / size if (size > 0).all() else None
@@ -240,11 +240,11 @@ def _reasons(fit, against, data, names, move) -> dict[str, list[str | None]]:
     before = np.ones((1, len(fit.item_names)))
     if not isinstance(against, str):
         other = _weights(against, names)
-        places = {name: k for k, name in enumerate(against.item_names.tolist())}
-        if other is None or not set(fit.item_names.tolist()) <= set(places):
+        places = places_of(against.item_names, fit.item_names)
+        if other is None or (places < 0).any():
             return columns
         refuse_other_contents(against.item_contents, fit.item_contents, "the fit")
-        before = other[:, [places[name] for name in fit.item_names.tolist()]]
+        before = other[:, places]
     if after is None:
         return columns
     table = data if isinstance(data, ResponseTable) else read(data)

@@ -42,6 +42,17 @@ def item_errors(fit: Calibration) -> ItemErrors | None:
     return ItemErrors(np.asarray(covariance, float), scale)
 
 
+def errors_of_items(fit: Calibration) -> ItemErrors | None:
+    """Errors of the items of a calibration of any number of abilities, or None.
+
+    Of several abilities they are those of `factor_item_errors`, without a scale.
+    """
+    if not fit.factor_names:
+        return item_errors(fit)
+    covariance = factor_item_errors(fit)
+    return None if covariance is None else ItemErrors(covariance, None)
+
+
 def factor_item_errors(fit: Calibration) -> np.ndarray | None:
     """`[items, p, p]` covariance of the slopes and the other coordinates of each item.
 

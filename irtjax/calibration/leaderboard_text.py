@@ -122,6 +122,15 @@ def tie_ranks(ranked: Any) -> tuple[np.ndarray, np.ndarray]:
     return better + 1, np.searchsorted(first, last, side="right")
 
 
+def rank_span(low: int, high: int) -> str:
+    """Returns ranks from one to another as text.
+
+    >>> rank_span(1, 2), rank_span(1003, 1003)
+    ('1–2', '1,003')
+    """
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+
+
 def score_digits(halves: Sequence[float], highest: float) -> int:
     """Returns the digits of scores: two, and one more where intervals are narrower.
 
@@ -285,7 +294,7 @@ class _Board:
         """The columns before the drawing, by their names."""
         number = lambda value: points(value, self.digits, self.bare)
         columns = {
-            "rank": [self._rank(k) for k in self.places],
+            "rank": [rank_span(self.low[k], self.high[k]) for k in self.places],
             self.ranked.noun: [visible(row["subject"]) for row in self.rows],
             self.measure.removeprefix("expected_"): [
                 number(row[self.measure]) for row in self.rows
@@ -308,10 +317,6 @@ class _Board:
             names[self.low[k] - 1 : k] + names[k + 1 : self.high[k]]
             for k in self.places
         ]
-
-    def _rank(self, place: int) -> str:
-        low, high = self.low[place], self.high[place]
-        return f"{low:,}" if low == high else f"{low:,}–{high:,}"
 
     def _drawn(self, scale: _Scale, row: dict[str, Any]) -> str:
         value = row[self.measure]

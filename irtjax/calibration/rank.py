@@ -12,13 +12,17 @@ from scipy.special import ndtri
 from irtjax import ranking
 from irtjax._types import RandomKey
 from irtjax.calibration.heading import heading, nouns_of
-from irtjax.calibration.leaderboard_text import leaderboard_text, tie_ranks
+from irtjax.calibration.leaderboard_text import (
+    leaderboard_text,
+    rank_span,
+    tie_ranks,
+)
 from irtjax.calibration.scale import compares_means
-from irtjax.calibration.tables import OWN, floats, score_interval
+from irtjax.calibration.tables import OWN, ability_interval, floats, score_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.coding import coded_as
 from irtjax.data.frames import HasTable
-from irtjax.data.matching import find_names
+from irtjax.data.matching import find_two
 from irtjax.data.result_text import with_level
 from irtjax.data.reversal import aligned
 from irtjax.data.wording import NOUNS
@@ -91,8 +95,7 @@ class RankedSubjects(HasTable):
         """The table with the ranks that ties allow, as the text has them."""
         import pyarrow as pa
 
-        pairs = zip(*(x.tolist() for x in tie_ranks(self)), strict=True)
-        ranks = [f"{x:,}" if x == y else f"{x:,}–{y:,}" for x, y in pairs]
+        ranks = list(map(rank_span, *(x.tolist() for x in tie_ranks(self))))
         place = self.table.column_names.index("rank")
         return self.table.set_column(place, "rank", pa.array(ranks, pa.string()))
 
@@ -186,13 +189,11 @@ def _intervals(fit: Calibration, table: pa.Table, level: float) -> dict[str, Any
 
     names = "ability", "ability_se", "expected_score", "expected_score_se"
     ability, error, *score = floats(table, *names)
-    half = ndtri(0.5 + level / 2) * error
     mean, count = floats(table, *OWN)
     ends = response_ends(fit.model)
-    ends |= {"own": (mean, count), "num_items": len(fit.item_names), "level": level}
-    bounds = score_interval(*score, **ends)
-    # Of several abilities the ability is the expected score.
-    own = bounds if fit.model.family.dims else (ability - half, ability + half)
+    options = {"own": (mean, count), "num_items": len(fit.item_names)}
+    bounds = score_interval(*score, level=level, **ends, **options)
+    own = ability_interval(fit, ability, error, level, **options)
     names = "lower", "upper", "expected_score_lower", "expected_score_upper"
     return dict(zip(names, map(pa.array, (*own, *bounds)), strict=True))
 
@@ -242,9 +243,7 @@ def compare(
     >>> compare(fit, "subject 1", "subject 2").difference > 0
     True
     """
-    places = find_names(fit.subject_names, [first, second], "subject")
-    if places[0] == places[1]:
-        raise ValueError(f"{first!r} is compared with itself: name two subjects")
+    places = find_two(fit.subject_names, first, second)
     first, second = fit.subject_names[places].tolist()
     ability, error = (
         x[places] for x in floats(fit.abilities.table, "ability", "ability_se")
@@ -308,9 +307,7 @@ def compare_responses(
     >>> found.difference, items
     (0.5, 4)
     """
-    places = find_names(table.subjects, [first, second], "subject")
-    if places[0] == places[1]:
-        raise ValueError(f"{first!r} is compared with itself: name two subjects")
+    places = find_two(table.subjects, first, second)
     table = table.select(subjects=table.subjects[places].tolist())
     exposure = table.observed if table.trials is None else table.trials
     top = 1.0 if table.trials is not None else float(max(table.values.max(), 1))

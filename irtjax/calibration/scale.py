@@ -114,19 +114,29 @@ def with_errors_of_scale(
     return estimates
 
 
+def responses_of(table: ResponseTable) -> tuple[Any, np.ndarray | None]:
+    """Responses, and their mask or numbers of trials; of a sparse table its cells."""
+    if table.sparse is not None:
+        return table.sparse, None
+    return table.values, table.observed if table.trials is None else table.trials
+
+
+def means_of(
+    estimates: Estimates,
+    table: ResponseTable,
+    level: float,
+    benchmarks: np.ndarray | None = None,
+) -> PairedMeans:
+    """Adjusted mean responses with their errors (`ranking.paired`)."""
+    top = 1.0 if table.trials is not None else response_size(estimates.problem.model)
+    return paired_means(*responses_of(table), benchmarks, top=top, level=level)
+
+
 def _by_means(
     estimates: Estimates, table: ResponseTable, why: str, level: float
 ) -> Estimates:
     """Estimates with adjusted mean responses and their errors for abilities."""
-    top = response_size(estimates.problem.model)
-    exposure = table.observed if table.trials is None else table.trials
-    means = paired_means(
-        table.values if table.sparse is None else table.sparse,
-        None if table.sparse is not None else exposure,
-        table.item_facets.get("benchmark"),
-        top=1.0 if table.trials is not None else top,
-        level=level,
-    )
+    means = means_of(estimates, table, level, table.item_facets.get("benchmark"))
     if estimates.several:  # The ability is the expected score.
         return _of_scores(estimates, means, why)
     factor = 1 / float(np.std(means.mean) or 1.0)
@@ -146,23 +156,18 @@ def _by_means(
         "error": error,
         "shared": np.column_stack([factor * means.shared, scale, location]),
         "scale": scale,
-        "expected": _pooled_scores(estimates, table, top, level),
+        "expected": _pooled_scores(estimates, table, level),
     }
     return _warned(estimates, warning, **changes)
 
 
 def _pooled_scores(
-    estimates: Estimates, table: ResponseTable, top: float, level: float
+    estimates: Estimates, table: ResponseTable, level: float
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Expected scores on these items and their errors, from partially pooled means."""
     if estimates.expected is None:
         return None
-    exposure = table.observed if table.trials is None else table.trials
-    values = table.values if table.sparse is None else table.sparse
-    exposure = None if table.sparse is not None else exposure
-    means = paired_means(
-        values, exposure, top=1.0 if table.trials is not None else top, level=level
-    )
+    means = means_of(estimates, table, level)
     own = means.standard_error / means.factor
     # Subjects who hardly differ have one variance of a response, which each one's few
     # responses would give with a large error.
@@ -209,8 +214,8 @@ def _with_errors_of_several(
 ) -> Estimates:
     """Of a model of several abilities, whose slopes few subjects do not determine."""
     num_subjects = table.num_subjects
-    dims = estimates.problem.model.family.dims
-    slopes = np.asarray(estimates.problem.free)[:, :dims].sum(axis=1).max(initial=0)
+    free = np.asarray(estimates.problem.free)[:, : estimates.num_factors]
+    slopes = free.sum(axis=1).max(initial=0)
     least = max(LEAST_SEVERAL, LEAST_A_SLOPE * int(slopes))
     if not slopes or estimates.sampled or num_subjects >= least:
         return estimates
@@ -259,10 +264,7 @@ def least_error(fit: Any) -> float:
     """The least error of an ability given the items of a fit; 0 for most fits."""
     if not compares_means(fit):
         return 0.0
-    return _least_error(fit.abilities.table.column("ability").to_numpy())
-
-
-def _least_error(ability: np.ndarray) -> float:
+    ability = fit.abilities.table.column("ability").to_numpy()
     finite = ability[np.isfinite(ability)]
     return max(float(np.ptp(finite)), 1.0) if finite.size else 1.0
 

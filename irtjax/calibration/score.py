@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import ndtri
 
 from irtjax import inference
-from irtjax.calibration.item_error import ItemErrors, factor_item_errors, item_errors
-from irtjax.calibration.parts import Factors
+from irtjax.calibration.item_error import ItemErrors, errors_of_items
 from irtjax.calibration.parts.lengths import ability_columns, without_zero_lengths
 from irtjax.calibration.scale import BECAUSE, least_error
 from irtjax.calibration.score_curve import why_not_ranked
 from irtjax.calibration.standing import standing_columns, with_subjects
-from irtjax.calibration.tables import score_interval
+from irtjax.calibration.tables import ability_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.coding import coded_as
 from irtjax.data.frames import HasTable
@@ -37,7 +35,6 @@ from irtjax.inference.vector_scores import (
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.families.bounded import options_of, prepare, with_scores
-from irtjax.models.model import response_ends
 from irtjax.models.predictive import own_errors
 from irtjax.numerics.precision import full_precision
 
@@ -139,9 +136,8 @@ def score(
     model = dataclasses.replace(fit.model, family=fit.model.family.of_items(rows))
     table, scores, scale_notes = _on_scale(fit, model, table, rows)
     notes += scale_notes
-    uncertain = item_errors(fit)
-    blocks = factor_item_errors(fit) if model.family.dims else None
-    notes += (*_of_item_errors(fit, uncertain, blocks), *_left_out(fit))
+    uncertain = errors_of_items(fit)
+    notes += (*_of_item_errors(fit, uncertain), *_left_out(fit))
     uses_lengths = _uses_lengths(fit, table, measures, scoring)
     items = jax.tree.map(lambda x: jnp.asarray(x)[rows], fit.parameters.items)
     responses, part = _scored(fit, model, table, rows, measures, uses_lengths)
@@ -149,8 +145,8 @@ def score(
     request = _Request(fit, model, rows, items, responses, scoring)
     if fit.num_groups > 1:
         new_scores = _of_groups(request)
-    elif model.family.dims:
-        new_scores = _of_factors(request, blocks)
+    elif fit.factor_names:
+        new_scores = _of_factors(request, uncertain)
     else:
         new_scores = _of_one_ability(request, uncertain)
     notes, scoring = notes + new_scores.notes, new_scores.scoring
@@ -165,9 +161,12 @@ def score(
     speeds = {} if part is None else ability_columns(part, ability, error)
     if fit.model.has_lengths and part is None:
         notes += ("scored from accuracy alone: no lengths were used",)
-    interval = _interval(fit, table, ability, error, chosen)
+    own_mean = table.subject_accuracy(), table.num_answered(1)
+    interval = ability_interval(fit, ability, error, chosen, own=own_mean)
     numbers = speeds | new_scores.columns
-    scored = _table(table, ability, error, interval, new_scores.flags, numbers)
+    scored = _table(table, ability, error, interval, own_mean, new_scores.flags)
+    for name, values in numbers.items():
+        scored = scored.append_column(name, pa.array(np.asarray(values, np.float64)))
     whole = None
     count = len(fit.subject_names) + table.num_subjects
     if scoring == "eap" and count <= MOST_RANKED and not why_not_ranked(fit):
@@ -247,20 +246,20 @@ def _in_known_categories(family, items, table: ResponseTable, rows: np.ndarray):
     return table.replace(values=values), None, (note,)
 
 
-def _of_item_errors(fit: Calibration, *errors: Any) -> tuple[str, ...]:
+def _of_item_errors(fit: Calibration, errors: ItemErrors | None) -> tuple[str, ...]:
     """Note where errors of scores leave out those of the items."""
-    if any(x is not None for x in errors):
+    if errors is not None:
         return ()
     # With few subjects in the fit this uncertainty dominates.
     text = "items are taken as known: errors leave out their uncertainty, from the"
     return (f"{text} {counted(len(fit.subject_names), 'subject')} of the fit",)
 
 
-def _table(table: ResponseTable, ability, error, interval, flags, numbers) -> pa.Table:
-    """One row per subject; `numbers` are columns after these."""
+def _table(table: ResponseTable, ability, error, interval, own_mean, flags) -> pa.Table:
+    """One row per subject."""
     import pyarrow as pa
 
-    accuracy, observed = table.subject_accuracy(), table.num_answered(1)
+    accuracy, observed = own_mean
     columns = {
         "subject": pa.array(table.subjects.tolist(), pa.string()),
         "ability": ability,
@@ -271,9 +270,7 @@ def _table(table: ResponseTable, ability, error, interval, flags, numbers) -> pa
         "observed": observed,
         "flags": pa.array(flags, pa.string()),
     }
-    return pa.table(
-        columns | {name: np.asarray(x, np.float64) for name, x in numbers.items()}
-    )
+    return pa.table(columns)
 
 
 def _of_one_ability(request: _Request, errors: ItemErrors | None) -> _Abilities:
@@ -324,29 +321,25 @@ def _left_out(fit: Calibration) -> tuple[str, ...]:
     )
 
 
-def _of_factors(request: _Request, blocks: np.ndarray | None) -> _Abilities:
-    """Expected scores on all items, with each ability and its error as columns.
-
-    `blocks` are covariances of the items; None takes these as known.
-    """
+def _of_factors(request: _Request, errors: ItemErrors | None) -> _Abilities:
+    """Expected scores on all items, with each ability and its error as columns."""
     fit, model, rows, items, data, scoring = request
     _check_modes(scoring)
-    factors = fit.require(Factors)
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
     modes = watched_score_factors(model, items, population, data)
     # On all items of the fit, also those that were not answered.
     every = jax.tree.map(jnp.asarray, fit.parameters.items)
-    if blocks is None:
+    if errors is None:
         ability, error = watched_on_items(fit.model, every, modes)
     else:
         placed = data.among(rows, len(fit.item_names))
-        covariance = jnp.asarray(blocks, every.discrimination.dtype)
+        covariance = jnp.asarray(errors.items, every.discrimination.dtype)
         ability, error, _ = expected_with_items(
             fit.model, every, placed, modes, covariance
         )
-    errors = np.sqrt(np.diagonal(modes.covariance, axis1=1, axis2=2))
-    names = factors.names.tolist()
-    flags, columns = _by_ability(names, modes.ability, errors, modes.converged)
+    own = np.sqrt(np.diagonal(modes.covariance, axis1=1, axis2=2))
+    names = list(fit.factor_names)
+    flags, columns = _by_ability(names, modes.ability, own, modes.converged)
     note = "the ability is the expected score on all items of the fit"
     return _Abilities(ability, error, flags, columns, (note,), "map")
 
@@ -360,16 +353,6 @@ def _by_ability(names: list[str], ability, error, converged):
         columns[f"ability_{name}"] = ability[:, k]
         columns[f"ability_{name}_se"] = error[:, k]
     return flags, columns
-
-
-def _interval(fit: Calibration, table: ResponseTable, ability, error, level: float):
-    """Bounds of abilities; those of expected scores stay in their range."""
-    if fit.model.family.dims:
-        own = table.subject_accuracy(), table.num_answered(1)
-        ends = response_ends(fit.model)
-        return score_interval(ability, error, **ends, level=level, own=own)
-    half = ndtri(0.5 + level / 2) * error
-    return ability - half, ability + half
 
 
 def _check_modes(scoring: str) -> None:
@@ -453,7 +436,7 @@ def _scored(fit, model, table, rows, measures: str, uses_lengths: bool) -> Any:
 def _is_by_cell(fit: Calibration, model, table: ResponseTable) -> bool:
     """Whether responses are scored without their matrix."""
     one_way = model.family.by_cell and fit.num_groups == 1
-    share = FEW_OBSERVED if model.family.dims else FEW_ON_NODES
+    share = FEW_OBSERVED if fit.factor_names else FEW_ON_NODES
     return one_way and not model.has_lengths and table.takes_cells(share)
 
 

@@ -32,14 +32,8 @@ def why_not_ranked(fit: Calibration) -> str:
     >>> why_not_ranked(irtjax.fit(irtjax.ResponseTable.from_arrays(data), "rasch"))
     ''
     """
-    if fit.model.family.dims:
-        return "the fit has several abilities"
-    if fit.num_groups > 1:
-        return "the fit has an ability for each group"
-    if fit.draws:
-        return "the fit consists of draws"
-    if fit.model.has_lengths:
-        return "the fit has response lengths"
+    if reason := next(filter(None, (part.no_rank for part in fit.parts)), ""):
+        return reason
     if any(BECAUSE in text for text in fit.warnings):
         return f"{len(fit.subject_names)} subjects {BECAUSE}"
     return ""

@@ -28,6 +28,7 @@ from irtjax.calibration.tables import (
     number_column,
     score_interval,
 )
+from irtjax.data.arrays import places_of
 from irtjax.models.model import response_ends
 from irtjax.ranking import rank_intervals, without_scale
 from irtjax.ranking.accuracy import accuracies
@@ -115,11 +116,10 @@ def _rows(fit, scored: pa.Table, error, own_error, matched: ResponseTable) -> di
     columns |= {"ability": ability, "ability_se": error}
     columns |= {"lower": ability - half, "upper": ability + half}
     ends = response_ends(fit.model)
-    clusters = None
+    clusters, places = None, places_of(fit.item_names, matched.items)
     if "cluster" in fit.items.table.column_names:
         labels = fit.items.table.column("cluster").to_pylist()
-        of = dict(zip(fit.item_names.tolist(), labels, strict=True))
-        clusters = np.array([of[x] for x in matched.items.tolist()])
+        clusters = np.array(labels)[places]
     accuracy = accuracies(matched.stored, clusters, **ends, level=fit.level)
     score, score_error = expected_scores(fit, ability, np.asarray(own_error, float))
     observed = np.asarray(scored.column("observed"))
@@ -130,9 +130,8 @@ def _rows(fit, scored: pa.Table, error, own_error, matched: ResponseTable) -> di
         for end, column in zip(("", "_se", "_lower", "_upper"), values, strict=True):
             columns[name + end] = column
     if fit.benchmarks is not None:
-        of = dict(zip(fit.item_names.tolist(), fit.benchmarks.tolist(), strict=True))
-        labels = np.array([of[x] for x in matched.items.tolist()])
-        labelled = matched.replace(item_facets={"benchmark": labels})
+        facets = {"benchmark": np.asarray(fit.benchmarks)[places]}
+        labelled = matched.replace(item_facets=facets)
         columns |= columns_by_benchmark(labelled, ends, fit.level)
     return columns
 

@@ -124,7 +124,7 @@ def item_errors(estimates: Estimates):
     # a lasso sets to 0.
     slopes = np.asarray(items.discrimination)
     bound = np.zeros_like(slopes, bool)
-    if problem.model.family.dims:
+    if slopes.ndim > 1:
         bound = (slopes == 0).all(axis=1, keepdims=True)
     if is_positive(problem.model):
         bound = bound | (slopes <= 0)
@@ -348,6 +348,20 @@ def score_interval(
             upper = np.where(whole & at_top, np.maximum(upper, exact[1]), upper)
     lower, upper = np.maximum(lower, lowest), np.minimum(upper, highest)
     return low + size * lower, low + size * upper
+
+
+def ability_interval(
+    fit: Any, ability, error, level: float, **options: Any
+) -> tuple[Any, Any]:
+    """Bounds of abilities; where these are expected scores, those of `score_interval`.
+
+    `options` are `own` and `num_items` of that.
+    """
+    if fit.abilities_are_scores:
+        options |= response_ends(fit.model)
+        return score_interval(ability, error, level=level, **options)
+    half = float(ndtri(0.5 + level / 2)) * error
+    return ability - half, ability + half
 
 
 def _clopper_pearson(share, count, level: float) -> tuple[np.ndarray, np.ndarray]:

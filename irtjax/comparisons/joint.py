@@ -246,7 +246,7 @@ def without_prior(calibration: Calibration) -> Abilities:
     >>> bool(wider > np.std(calibration.abilities.table["ability"]))
     True
     """
-    if calibration.model.family.dims:
+    if calibration.factor_names:
         raise ValueError(
             "a factor model has several abilities: give Abilities of one of them"
         )

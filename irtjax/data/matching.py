@@ -133,3 +133,15 @@ def find_names(
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ValueError(f"no {kind} is called {name!r} in this fit{hint}")
     return places
+
+
+def find_two(names: np.ndarray, first: str, second: str) -> np.ndarray:
+    """Where two different subjects are among the names.
+
+    >>> find_two(np.array(["a", "b"]), "b", "a").tolist()
+    [1, 0]
+    """
+    places = find_names(names, [first, second], "subject")
+    if places[0] == places[1]:
+        raise ValueError(f"{first!r} is compared with itself: name two subjects")
+    return places

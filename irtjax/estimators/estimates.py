@@ -218,9 +218,14 @@ class Estimates:
     directions: Any = None
 
     @property
+    def num_factors(self) -> int:
+        """Number of abilities on which items have slopes of their own; 0 for one."""
+        return 0 if self.factors is None else self.factors.ability.shape[1]
+
+    @property
     def several(self) -> bool:
         """Whether items have slopes on several abilities; these are `factors`."""
-        return self.factors is not None
+        return self.num_factors > 0
 
     @property
     def multilevel(self) -> bool:

@@ -126,7 +126,7 @@ def estimate(
             x: np.flatnonzero(np.asarray(labels) == x) for x in dict.fromkeys(labels)
         }
     chosen = list(sets.values())
-    if fit.model.family.dims:
+    if fit.factor_names:
         scores, errors = _factor_scores(fit, table, chosen)
     else:
         assert scored.own_error is not None

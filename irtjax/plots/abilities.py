@@ -51,11 +51,10 @@ def plot_abilities(fit: Calibration) -> Figure:
     ability = style.column(fit.abilities.table, "ability")
     order = np.argsort(-np.nan_to_num(ability, nan=-np.inf), kind="stable")
     order = order[np.isfinite(ability[order])]
-    axis = _Axis("Expected score on all items")
-    if not fit.model.family.dims:
+    axis = _Axis(style.ability_label(fit.model))
+    if not fit.abilities_are_scores:
         mean = float(fit.parameters.population.mean)
-        unit = f"Ability ({style.ability_unit(fit)})"
-        axis = _Axis(unit, mean, "mean of the population")
+        axis = axis._replace(middle=mean, name="mean of the population")
     return _figure(fit.abilities.table.take(order), fit.level, "subject", axis)
 
 

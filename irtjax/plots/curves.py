@@ -106,7 +106,7 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
             dashes = ("-", "--", "-.", ":")[k // len(PALETTE) % 4]
             look = {"color": PALETTE[k % len(PALETTE)], "ls": dashes, "lw": 1.8}
             axes.plot(grid, np.asarray(curves)[:, k], label=text, **look)
-        axes.set_xlabel(f"Ability ({style.ability_unit(fit)})")
+        axes.set_xlabel(style.ability_label(fit.model))
         axes.set_xlim(grid[0], grid[-1])
         style.title(axes, heading, "in brackets: mean information over the population")
         style.legend_under(axes, 7.5)
@@ -155,7 +155,7 @@ def plot_item_information(
         dashes = ("-", "--", "-.", ":")[k // len(PALETTE) % 4]
         look = {"color": PALETTE[k % len(PALETTE)], "ls": dashes, "lw": 1.8}
         left.plot(grid, table[:-1, row], label=text, **look)
-    left.set_xlabel(f"Ability ({style.ability_unit(fit)})")
+    left.set_xlabel(style.ability_label(fit.model))
     left.set_ylabel("Item information")
     left.set_xlim(grid[0], grid[-1])
     left.set_ylim(bottom=0)
@@ -272,7 +272,7 @@ def _information_axes(
     figure, (axes,) = style.new_figure(7.5, 4.5 + 0.1 * num_curves, grid="both")
     axes.set_ylim(0, 1.12 * max(float(information.max()), 1e-6))
     axes.set_xlim(grid[0], grid[-1])
-    axes.set_xlabel(f"Ability ({style.ability_unit(fit)})")
+    axes.set_xlabel(style.ability_label(fit.model))
     axes.set_ylabel("Test information")
     error_axes = axes.twinx()
     error_axes.spines["top"].set_visible(False)

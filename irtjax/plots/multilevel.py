@@ -171,7 +171,7 @@ def _matrix(axes: Axes, values: np.ndarray, columns: list, limit: float, **more:
 
 def _structure(fit: Calibration) -> Structure:
     """The estimates by group of a fit; refuses one without groups."""
-    if fit.model.family.dims:
+    if fit.factor_names:
         raise ValueError(
             "abilities of a factor model belong to no groups of items: use"
             " plots.plot_structure or plots.plot_biplot"

@@ -25,10 +25,10 @@ def parameter_columns(fit: Calibration) -> list[tuple[str, str, np.ndarray]]:
     Of several abilities the discrimination is the length of the item's slopes, as in
     the table of items.
     """
-    items, several = fit.parameters.items, bool(fit.model.family.dims)
+    items, size = fit.parameters.items, "a"
     slope = np.asarray(items.discrimination, float)
-    slope = np.linalg.norm(slope, axis=1) if several else slope
-    size = "|a|" if several else "a"
+    if slope.ndim > 1:
+        slope, size = np.linalg.norm(slope, axis=1), "|a|"
     name = fit.model.family.intercept_name
     middle = np.asarray(getattr(items, name), float)
     middle = np.where(fit.model.family.in_use(items, name), middle, np.nan)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from irtjax.calibration.calibration import Calibration
+    from irtjax.models.model import Model
 
 #: Okabe and Ito's palette, distinct with every common form of colour blindness.
 PALETTE = tuple(
@@ -195,11 +196,18 @@ def finite_abilities(fit: Calibration) -> np.ndarray:
     return ability[np.isfinite(ability)]
 
 
-def ability_unit(fit: Calibration) -> str:
-    """The scale of the abilities of a calibration, for labels of axes."""
-    if fit.model.scale != "unit_slope":
+def ability_unit(model: Model) -> str:
+    """The scale of the abilities of a model, for labels of axes."""
+    if model.scale != "unit_slope":
         return "standard deviations of the population"
-    return "probits" if getattr(fit.model.family, "link", "") == "probit" else "logits"
+    return "probits" if getattr(model.family, "link", "") == "probit" else "logits"
+
+
+def ability_label(model: Model) -> str:
+    """What the abilities of a model are, for labels of axes."""
+    if model.family.ability_shape:
+        return "Expected score on all items"
+    return f"Ability ({ability_unit(model)})"
 
 
 def item_benchmarks(fit: Calibration, most: int) -> tuple[np.ndarray, list[str]]:

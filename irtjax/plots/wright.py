@@ -48,7 +48,7 @@ def plot_wright_map(fit: Calibration) -> Figure:
     left.invert_xaxis()
     left.xaxis.get_major_locator().set_params(integer=True)
     left.set_xlabel("Number of subjects")
-    left.set_ylabel(f"Ability and difficulty ({style.ability_unit(fit)})")
+    left.set_ylabel(f"Ability and difficulty ({style.ability_unit(fit.model)})")
     right.tick_params(axis="y", length=0)
     if len(difficulty) <= NAMED and len(names) <= 4:
         items = fit.items.table.column("item").to_pylist()

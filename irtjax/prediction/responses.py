@@ -147,7 +147,7 @@ def predict(
             f"a {fit.model.name} model is one of scores, without categories: leave"
             " categories out"
         )
-    if family.dims:
+    if fit.factor_names:
         return _predict_factors(fit, rows, places, categories)
     family = family.of_items(places)
     points = _item_points(fit, places)

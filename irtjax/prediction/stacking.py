@@ -55,7 +55,7 @@ class Stack(NamedTuple):
 def is_stacked(fit: Calibration, table: ResponseTable) -> bool:
     """Whether predictions of a fit are stacked: right or wrong, of few subjects."""
     family = fit.model.family
-    right = not family.dims and family.num_categories == 2
+    right = not fit.factor_names and family.num_categories == 2
     few = table.num_subjects <= MOST_SUBJECTS and table.sparse is None
     return right and few and isinstance(fit.options.get("model"), str)
 

@@ -146,6 +146,11 @@ def report_page(
         title = " and ".join(labels(pair, 40)) if pair else title
     # Persons of a test, all alike, have no figure.
     crowd = page_scores.items_first(fit) and len(standing.groups[0]) > page_scores.DRAWN
+    tiles = [
+        page_head.first_tile(standing),
+        page_head.read_tile(read),
+        page_head.cheaper_tile(fit, few, few_sentences),
+    ]
     context = {
         "title": short(title, 200),
         "facts": standing.heading or heading(fit),
@@ -153,7 +158,7 @@ def report_page(
         "date": now(),
         "alert": "" if has_converged(fit) else UNSETTLED,
         "sentences": [short(x, SENTENCE) for x in options.get("sentences", ())],
-        "tiles": [] if pair else _tiles(of, read, few, few_sentences),
+        "tiles": [] if pair else tiles,
         "first": first,
         "scores": _score_table(fit, standing, rows),
         "figure": None if crowd else page_scores.score_figure(standing, rows),
@@ -189,8 +194,7 @@ def _score_table(
 ) -> dict[str, Any]:
     """The table of models, in the words of a fit."""
     note = score_sentence(fit) if fit.reversed_scores else ""
-    # Of a factor model the ability is the expected score.
-    own = not fit.model.family.dims
+    own = not fit.abilities_are_scores
     return page_scores.score_table(ranked, rows, note=note, abilities=own)
 
 
@@ -204,17 +208,6 @@ def _subject_data(
         groups = fit.require(Structure).ability
     errors = fit.ability_shared, fit.ability_scale
     return page_data.subject_data(rows, *map(of, (*errors, groups)))
-
-
-def _tiles(
-    of: Sources, read: dict[str, Any], few: Any, sentences: Sequence[str]
-) -> list[dict[str, Any]]:
-    """The three answers at the head of the page."""
-    return [
-        page_head.first_tile(of.ranked),
-        page_head.read_tile(read),
-        page_head.cheaper_tile(of.fit, few, sentences),
-    ]
 
 
 def fit_data(

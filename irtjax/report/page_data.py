@@ -365,7 +365,7 @@ def curve_data(
     model: Any, items: Any, places: np.ndarray, ends: tuple[float, float]
 ) -> dict[str, Any] | None:
     """Item response functions for the script; None for models of several abilities."""
-    if model.family.dims:
+    if model.family.ability_shape:
         return None
     chosen = type(items)(*(np.asarray(x)[places] for x in items))
     closed = _closed_form(model, chosen)

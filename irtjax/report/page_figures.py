@@ -19,27 +19,18 @@ if TYPE_CHECKING:
 COLOURS = 7
 
 
-def ability_unit(model: Any) -> str:
-    """The scale of abilities, for labels of axes."""
-    if model.family.dims:
-        return "Expected score on all items"
-    scale = "standard deviations of the population"
-    if model.scale == "unit_slope":
-        probit = getattr(model.family, "link", "") == "probit"
-        scale = "probits" if probit else "logits"
-    return f"Ability ({scale})"
-
-
 def scale_of(model: Any) -> dict[str, Any]:
     """The scale of responses, and of abilities, for labels."""
+    from irtjax.plots.style import ability_label
+
     count = model.family.num_categories
     kind = {0: "score", 2: "share right"}.get(count, "mean response")
-    return {**response_ends(model), "kind": kind, "unit": ability_unit(model)}
+    return {**response_ends(model), "kind": kind, "unit": ability_label(model)}
 
 
 def ability_ends(fit: Calibration) -> tuple[float, float] | None:
     """Abilities that curves span; None for models of several abilities of an item."""
-    if fit.model.family.dims:
+    if fit.abilities_are_scores:
         return None
     from irtjax.plots.curves import ability_grid
     from irtjax.plots.style import WIDEST
@@ -78,7 +69,6 @@ def _scaler(
 
 def information_figure(fit: Calibration) -> dict[str, Any] | None:
     """The figure of test information, by benchmark or by group of items, if any."""
-    unit = ability_unit(fit.model)
     ends = ability_ends(fit)
     if ends is None:
         return None  # Several abilities have no curve over one.
@@ -114,7 +104,7 @@ def information_figure(fit: Calibration) -> dict[str, Any] | None:
     kinds = "name", "kind", "key", "path"
     return {
         "note": _OF_GROUPS if several else _OF_ALL,
-        "unit": unit,
+        "unit": style.ability_label(fit.model),
         "curves": [dict(zip(kinds, line, strict=True)) for line in lines],
         "subjects": "".join(f"M{x:g} {bottom}v-7" for x in feet),
         "x": [{"at": at_x(x), "text": f"{x:.3g}"} for x in ticks(*ends, 8)],

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from irtjax.calibration.heading import nouns_of
-from irtjax.calibration.leaderboard_text import points, score_digits, tie_ranks
+from irtjax.calibration.leaderboard_text import (
+    points,
+    rank_span,
+    score_digits,
+    tie_ranks,
+)
 from irtjax.calibration.shown_names import short_names
 from irtjax.data.wording import are, counted, percent
 from irtjax.report.leaderboard_page import benchmarks_with_accuracy
@@ -243,7 +247,7 @@ def score_table(
         value, *ends = measure.of(row)
         low, high = row["lower"], row["upper"]
         cells = {
-            "rank": ranks_text(places[k]),
+            "rank": rank_span(*(place + 1 for place in places[k])),
             "name": name,
             "flags": row.get("flags"),
             "score": measure.text(value),
@@ -276,16 +280,6 @@ def score_table(
     }
 
 
-def ranks_text(ends: tuple[int, int]) -> str:
-    """The ranks that ties allow, by the first and the last row of those tied.
-
-    >>> ranks_text((0, 1)), ranks_text((2, 2))
-    ('1–2', '3')
-    """
-    low, high = ends[0] + 1, ends[1] + 1
-    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
-
-
 def items_first(fit: Calibration) -> bool:
     """Whether a fit is of a test: of more persons than items, or many times as many."""
     items, subjects = len(fit.item_names), len(fit.subject_names)
@@ -304,8 +298,8 @@ def task_table(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any] | None
     if len(tasks) < 2 or of.fit.benchmarks is None:
         return None
     # Of many, those with the most items.
-    sizes = dict(zip(*_counts(of.fit.benchmarks), strict=True))
-    drawn = sorted(tasks, key=lambda name: (-sizes.get(name, 0), name))[:TASKS]
+    sizes = Counter(of.fit.benchmarks.tolist())
+    drawn = sorted(tasks, key=lambda name: (-sizes[name], name))[:TASKS]
     drawn = [name for name in tasks if name in {*drawn}]
     columns = [of_benchmark(name) for name in drawn]
     shown = rows[:TASK_ROWS]
@@ -338,7 +332,7 @@ def task_table(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any] | None
     few = len(drawn) <= 6 and len(shown) <= 20
     return {
         "tasks": [
-            {"name": name, "size": counted(sizes.get(one, 0), "item")}
+            {"name": name, "size": counted(sizes[one], "item")}
             for name, one in zip(labels(drawn, 40), drawn, strict=True)
         ],
         "rows": body,
@@ -349,9 +343,3 @@ def task_table(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any] | None
         f" {measure.text(low)} (light) to {measure.text(high)} (dark)."
         + (f" {listing(left)} {are(2)} in abilities.csv." if left else ""),
     }
-
-
-def _counts(names: Iterable[Any]) -> tuple[list[str], list[int]]:
-    """Distinct names and how often each occurs."""
-    distinct, counts = np.unique(np.asarray(list(names), str), return_counts=True)
-    return distinct.tolist(), counts.tolist()

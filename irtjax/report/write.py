@@ -22,10 +22,9 @@ def figure_makers(fit: Calibration) -> list[tuple[str, str, Callable[[Any], Any]
     """Returns title, file name and function of each figure."""
     from irtjax import plots
 
-    makers = [("Abilities", "abilities.png", "plot_abilities")]
-    if fit.model.family.dims:
-        makers = [("Expected scores", "abilities.png", "plot_abilities")]
-    else:
+    title = "Expected scores" if fit.abilities_are_scores else "Abilities"
+    makers = [(title, "abilities.png", "plot_abilities")]
+    if not fit.abilities_are_scores:
         makers += [
             ("Subjects and items", "wright_map.png", "plot_wright_map"),
             (

@@ -92,7 +92,7 @@ def check_parameters(model: Model, parameters: Parameters) -> None:
     record = jax.eval_shape(jax.vmap(family.constrain), rows)
     for name, wanted in record._asdict().items():
         _check(f"items.{name}", getattr(items, name), wanted.shape)
-    each = (family.dims,) if family.dims else ()
+    each = family.ability_shape
     _check("population.mean", population.mean, each)
     _check("population.sd", population.sd, each)
     if population.log_weights is not None:

@@ -120,6 +120,8 @@ def a_fit(ability, error, *, status=Status.CONVERGED, **columns):
         "lower": ability - half,
         "upper": ability + half,
         "expected_score": 1 / (1 + np.exp(-ability)),
+        "accuracy": 1 / (1 + np.exp(-ability)),
+        "observed": np.full(len(ability), 100),
         **columns,
     }
     names = np.array([NEW, OLD, *map(str, range(len(ability) - 2))])
@@ -131,7 +133,8 @@ def a_fit(ability, error, *, status=Status.CONVERGED, **columns):
         level=0.95,
         status=status,
         # Without items, the slope of scores is that over the other subjects.
-        num_groups=2,
+        parts=(SimpleNamespace(no_rank="an ability for each group"),),
+        abilities_are_scores=False,
         options={},
         reversed_scores=None,
         item_names=np.array([]),

@@ -152,6 +152,7 @@ def _warnings(model=None, single_precision=False, **changes):
     estimates = {
         "problem": SimpleNamespace(model=model, free=np.ones((2, 2), bool)),
         "several": False,
+        "num_factors": 0,
         "priors": frozenset(model.priors),
         "status": Status.CONVERGED,
         "residual": 1e-5,

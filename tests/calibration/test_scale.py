@@ -280,7 +280,7 @@ def test_several_abilities_need_subjects_for_each_slope(count, slopes, tested):
         ability=score[0],
         error=score[1],
         expected=score,
-        factors=SimpleNamespace(),
+        factors=SimpleNamespace(ability=np.zeros((count, 3))),
         joint=True,
     )
     table = table_of(count)

@@ -51,12 +51,19 @@ class Factors(FactorEstimates, Part):
         "from_target": "factors",
     }
 
+    abilities_are_scores: ClassVar[bool] = True
+
     names: np.ndarray = dataclasses.field(kw_only=True)
 
     @property
     def factor_names(self) -> tuple[str, ...]:
         """Names of the factors."""
         return tuple(self.names.tolist())
+
+    @property
+    def no_rank(self) -> str:
+        """Ranks are by the expected score, whose error is not that of one ability."""
+        return "the fit has several abilities"
 
     @property
     def error(self) -> np.ndarray:

@@ -137,6 +137,13 @@ class Structure(Part):
         )
 
     @property
+    def no_rank(self) -> str:
+        """Ranks are by one ability of all items, at estimates of these."""
+        if len(self.groups) > 1:
+            return "the fit has an ability for each group"
+        return "the fit consists of draws" if self.draws else ""
+
+    @property
     def group_abilities(self) -> np.ndarray:
         """`ability`, which figures span with the general one."""
         return self.ability

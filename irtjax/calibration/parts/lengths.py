@@ -57,6 +57,11 @@ class ResponseLengths(Part):
             )
         return cls(jax.tree.map(np.asarray, estimates.parameters.lengths), error)
 
+    @property
+    def no_rank(self) -> str:
+        """Ranks are by ability alone."""
+        return "the fit has response lengths"
+
     def correlation_interval(self, level: float) -> tuple[float, float] | None:
         """Bounds of the correlation by Fisher's z; None without its error."""
         if self.correlation_error is None:

@@ -36,6 +36,8 @@ class Part(ABC):
     axes: ClassVar[Mapping[str, str]] = {}
     #: Whether a fit with the part has its items integrated out.
     integrates_items: ClassVar[bool] = False
+    #: Whether the ability of a subject is its expected score on all items.
+    abilities_are_scores: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
@@ -49,6 +51,11 @@ class Part(ABC):
     def factor_names(self) -> tuple[str, ...]:
         """Names of the abilities on which items have slopes of their own."""
         return ()
+
+    @property
+    def no_rank(self) -> str:
+        """Why new subjects of a fit with the part have no rank; "" if they have one."""
+        return ""
 
     @property
     def group_abilities(self) -> np.ndarray:
