@@ -186,6 +186,11 @@ def test_few_places_ask_which_parts_a_result_has():
     assert sum(others.values()) <= 20, others
 
 
+def test_few_files_ask_for_the_number_of_abilities():
+    """Families have it; others ask for shapes, or a model whether it has several."""
+    assert len(count_matches(r"\.dims\b")) <= 10
+
+
 def test_the_table_lists_every_folder_once_and_no_other():
     listed = [part for parts in LAYERS for part in parts]
     assert len(listed) == len(set(listed))

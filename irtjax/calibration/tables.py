@@ -360,7 +360,7 @@ def ability_interval(
     if fit.abilities_are_scores:
         options |= response_ends(fit.model)
         return score_interval(ability, error, level=level, **options)
-    half = float(ndtri(0.5 + level / 2)) * error
+    half = ndtri(0.5 + level / 2) * error
     return ability - half, ability + half
 
 
