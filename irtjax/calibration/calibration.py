@@ -177,7 +177,7 @@ class Calibration(HasTable):
     @property
     def abilities_are_scores(self) -> bool:
         """Whether the ability of a subject is its expected score on all items."""
-        return any(part.abilities_are_scores for part in self.parts)
+        return self.model.several
 
     @property
     def draws(self) -> Draws | None:

@@ -47,7 +47,7 @@ def errors_of_items(fit: Calibration) -> ItemErrors | None:
 
     Of several abilities they are those of `factor_item_errors`, without a scale.
     """
-    if not fit.factor_names:
+    if not fit.model.several:
         return item_errors(fit)
     covariance = factor_item_errors(fit)
     return None if covariance is None else ItemErrors(covariance, None)

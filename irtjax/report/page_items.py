@@ -61,7 +61,7 @@ def item_table(of: Sources, flags: list[str], places: np.ndarray) -> dict[str, A
     note = "Choose an item for its response curve."
     if has_cloud(fit):
         note = "Choose an item, or a dot of the figure, for its response curve."
-    if fit.factor_names:
+    if fit.model.several:
         note += (
             " Items have several discriminations: shown is that in the steepest"
             " direction, and the difficulty along it."

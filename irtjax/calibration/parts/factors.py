@@ -51,8 +51,6 @@ class Factors(FactorEstimates, Part):
         "from_target": "factors",
     }
 
-    abilities_are_scores: ClassVar[bool] = True
-
     names: np.ndarray = dataclasses.field(kw_only=True)
 
     @property

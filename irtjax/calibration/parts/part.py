@@ -36,8 +36,6 @@ class Part(ABC):
     axes: ClassVar[Mapping[str, str]] = {}
     #: Whether a fit with the part has its items integrated out.
     integrates_items: ClassVar[bool] = False
-    #: Whether the ability of a subject is its expected score on all items.
-    abilities_are_scores: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
