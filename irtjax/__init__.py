@@ -80,9 +80,9 @@ if TYPE_CHECKING:
     from irtjax.report import write_report as write_report
     from irtjax.report.demo import make_demo as make_demo
     from irtjax.storage import add as add
-    from irtjax.storage import history as history
     from irtjax.storage import load as load
     from irtjax.storage import save as save
+    from irtjax.storage.history import history as history
     from irtjax.subsets.errors import SubsetErrors as SubsetErrors
     from irtjax.subsets.shrink import shrink as shrink
     from irtjax.subsets.shrink import subset_errors as subset_errors
@@ -161,7 +161,7 @@ _HOMES = {
     "from_inspect": "harness.frames",
     "generalisability": "validity.generalisability",
     "heterogeneity": "validity.heterogeneity",
-    "history": "storage",
+    "history": "storage.history",
     "influence": "comparisons.influence",
     "item_covariance": "inference",
     "item_information": "inference.information",

@@ -35,7 +35,7 @@ def history_command(
     with ProgressLine(output.quiet) as progress:
         progress("load")
         prepare()
-        from irtjax.storage import history
+        from irtjax.storage.history import history
 
         result = history(folder)
         if figure is not None:

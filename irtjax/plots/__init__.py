@@ -4,36 +4,45 @@ They use Figure objects and no global state of matplotlib, so they are safe in t
 notebooks and on machines without a screen.
 """
 
-from irtjax.plots.abilities import plot_abilities, plot_ranked
-from irtjax.plots.adaptive import plot_adaptive, plot_trajectory
-from irtjax.plots.audit import (
-    plot_difficulty_discrimination,
-    plot_flagged_items,
-    plot_item_properties,
-)
-from irtjax.plots.changes import plot_rank_changes
-from irtjax.plots.clusters import plot_clusters
-from irtjax.plots.curves import (
-    plot_item_information,
-    plot_item_response_functions,
-    plot_test_information,
-)
-from irtjax.plots.flow import plot_rank_flow
-from irtjax.plots.history import plot_history
-from irtjax.plots.lengths import plot_latency
-from irtjax.plots.loadings import plot_biplot, plot_dimensions, plot_structure
-from irtjax.plots.multilevel import (
-    plot_abilities_by_group,
-    plot_correlations,
-    plot_profiles,
-)
-from irtjax.plots.parameters import plot_item_parameters
-from irtjax.plots.shrink import plot_subset_errors
-from irtjax.plots.sources import plot_sources
-from irtjax.plots.stability import plot_rank_ribbons
-from irtjax.plots.style import save_figure
-from irtjax.plots.wins import plot_wins
-from irtjax.plots.wright import plot_wright_map
+from typing import TYPE_CHECKING
+
+from irtjax._lazy import loader
+
+if TYPE_CHECKING:
+    from irtjax.plots.abilities import plot_abilities as plot_abilities
+    from irtjax.plots.abilities import plot_ranked as plot_ranked
+    from irtjax.plots.adaptive import plot_adaptive as plot_adaptive
+    from irtjax.plots.adaptive import plot_trajectory as plot_trajectory
+    from irtjax.plots.audit import (
+        plot_difficulty_discrimination as plot_difficulty_discrimination,
+    )
+    from irtjax.plots.audit import plot_flagged_items as plot_flagged_items
+    from irtjax.plots.audit import plot_item_properties as plot_item_properties
+    from irtjax.plots.changes import plot_rank_changes as plot_rank_changes
+    from irtjax.plots.clusters import plot_clusters as plot_clusters
+    from irtjax.plots.curves import plot_item_information as plot_item_information
+    from irtjax.plots.curves import (
+        plot_item_response_functions as plot_item_response_functions,
+    )
+    from irtjax.plots.curves import plot_test_information as plot_test_information
+    from irtjax.plots.flow import plot_rank_flow as plot_rank_flow
+    from irtjax.plots.history import plot_history as plot_history
+    from irtjax.plots.lengths import plot_latency as plot_latency
+    from irtjax.plots.loadings import plot_biplot as plot_biplot
+    from irtjax.plots.loadings import plot_dimensions as plot_dimensions
+    from irtjax.plots.loadings import plot_structure as plot_structure
+    from irtjax.plots.multilevel import (
+        plot_abilities_by_group as plot_abilities_by_group,
+    )
+    from irtjax.plots.multilevel import plot_correlations as plot_correlations
+    from irtjax.plots.multilevel import plot_profiles as plot_profiles
+    from irtjax.plots.parameters import plot_item_parameters as plot_item_parameters
+    from irtjax.plots.shrink import plot_subset_errors as plot_subset_errors
+    from irtjax.plots.sources import plot_sources as plot_sources
+    from irtjax.plots.stability import plot_rank_ribbons as plot_rank_ribbons
+    from irtjax.plots.style import save_figure as save_figure
+    from irtjax.plots.wins import plot_wins as plot_wins
+    from irtjax.plots.wright import plot_wright_map as plot_wright_map
 
 __all__ = [
     "plot_abilities",
@@ -65,3 +74,30 @@ __all__ = [
     "plot_wright_map",
     "save_figure",
 ]
+
+__getattr__ = loader(
+    __name__,
+    {
+        "irtjax.plots.abilities": "plot_abilities plot_ranked",
+        "irtjax.plots.adaptive": "plot_adaptive plot_trajectory",
+        "irtjax.plots.audit": "plot_difficulty_discrimination plot_flagged_items"
+        " plot_item_properties",
+        "irtjax.plots.changes": "plot_rank_changes",
+        "irtjax.plots.clusters": "plot_clusters",
+        "irtjax.plots.curves": "plot_item_information plot_item_response_functions"
+        " plot_test_information",
+        "irtjax.plots.flow": "plot_rank_flow",
+        "irtjax.plots.history": "plot_history",
+        "irtjax.plots.lengths": "plot_latency",
+        "irtjax.plots.loadings": "plot_biplot plot_dimensions plot_structure",
+        "irtjax.plots.multilevel": "plot_abilities_by_group plot_correlations"
+        " plot_profiles",
+        "irtjax.plots.parameters": "plot_item_parameters",
+        "irtjax.plots.shrink": "plot_subset_errors",
+        "irtjax.plots.sources": "plot_sources",
+        "irtjax.plots.stability": "plot_rank_ribbons",
+        "irtjax.plots.style": "save_figure",
+        "irtjax.plots.wins": "plot_wins",
+        "irtjax.plots.wright": "plot_wright_map",
+    },
+)

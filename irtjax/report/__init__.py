@@ -5,8 +5,9 @@ Parts are loaded when they are used: the command line needs `words` alone to sta
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from irtjax._lazy import loader
 
 if TYPE_CHECKING:
     from irtjax.report.audit import audit_page
@@ -16,17 +17,6 @@ if TYPE_CHECKING:
     from irtjax.report.summary import flag_counts, summarise
     from irtjax.report.write import write_report
 
-#: Where each name is.
-_PLACES = {
-    "audit_page": "audit",
-    "flag_counts": "summary",
-    "leaderboard": "leaderboard_page",
-    "report_page": "page",
-    "subset_page": "page_subset",
-    "summarise": "summary",
-    "write_page": "page",
-    "write_report": "write",
-}
 __all__ = [
     "audit_page",
     "flag_counts",
@@ -38,10 +28,14 @@ __all__ = [
     "write_report",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Loads what is asked for."""
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"{__name__}.{_PLACES[name]}")
-    return getattr(module, name)
+__getattr__ = loader(
+    __name__,
+    {
+        "irtjax.report.audit": "audit_page",
+        "irtjax.report.leaderboard_page": "leaderboard",
+        "irtjax.report.page": "report_page write_page",
+        "irtjax.report.page_subset": "subset_page",
+        "irtjax.report.summary": "flag_counts summarise",
+        "irtjax.report.write": "write_report",
+    },
+)
