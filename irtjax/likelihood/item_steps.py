@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float
 
 from irtjax.models.model import Model
 from irtjax.models.predictor import AbilityProducts
-from irtjax.numerics.kernels import positive_definite_solve
+from irtjax.numerics.kernels import derivatives_of, positive_definite_solve
 from irtjax.numerics.nnls import nnls
 
 #: Longest move of a coordinate in one Newton step.
@@ -132,16 +132,10 @@ def expected_derivatives(
             hessian[a, j] = hessian[j, a] = total(
                 second[k, j][1 + a] for k in intercepts
             )
-
-    def prior_slope(row):
-        log_prior = lambda at: model.log_prior_in(at, frame)
-        height, slope = jax.value_and_grad(log_prior)(row)
-        return slope, (slope, height)
-
-    # One pass for all three: apart, half of a program's text was priors.
-    prior_hessian, (prior_gradient, prior) = jax.vmap(
-        jax.jacfwd(prior_slope, has_aux=True)
-    )(coordinates)
+    log_prior = lambda row: model.log_prior_in(row, frame)
+    prior, prior_gradient, prior_hessian = jax.vmap(derivatives_of(log_prior))(
+        coordinates
+    )
     every = range(columns)
     gradients = jnp.stack([gradient[i] for i in every], -1)
     rows = [jnp.stack([hessian[i, j] for j in every], -1) for i in every]

@@ -14,7 +14,11 @@ from irtjax.models.family import AbstractResponseFamily, Items
 from irtjax.models.lengths import Lengths, NoLengths
 from irtjax.models.predictor import folded
 from irtjax.models.priors import AbstractPrior
-from irtjax.numerics.kernels import normal_log_weights, positive_definite_solve
+from irtjax.numerics.kernels import (
+    derivatives_of,
+    normal_log_weights,
+    positive_definite_solve,
+)
 
 
 class Population(NamedTuple):
@@ -117,7 +121,9 @@ class Model(eqx.Module):
             if name in self.priors:
                 density = self.priors[name].log_density(getattr(item, name))
                 used = self.family.in_use(item, name)
-                total = total + jnp.sum(jnp.where(used, density, 0))
+                if used is not True:
+                    density = jnp.where(used, density, 0)
+                total = total + jnp.sum(density)
         return total
 
     def log_common_slope_prior(self, slope: Array) -> Array:
@@ -214,12 +220,11 @@ class Model(eqx.Module):
             return self.total_log_prior(coordinates, frame, item_weight) / num_items
 
         def improve(_, frame):
-            curvature = -jax.hessian(total)(frame)
-            curvature = curvature * movable * movable[:, None] + jnp.diag(1 - movable)
-            gradient = jax.grad(total)(frame) * movable
-            step, _ = positive_definite_solve(curvature, gradient)
+            height, gradient, hessian = derivatives_of(total)(frame)
+            curvature = -hessian * movable * movable[:, None] + jnp.diag(1 - movable)
+            step, _ = positive_definite_solve(curvature, gradient * movable)
             trial = frame + jnp.clip(step, -0.5, 0.5)
-            return jnp.where(total(trial) >= total(frame), trial, frame)
+            return jnp.where(total(trial) >= height, trial, frame)
 
         return jax.lax.fori_loop(0, num_newton, improve, first)
 
