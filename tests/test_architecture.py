@@ -188,7 +188,7 @@ def test_few_places_ask_which_parts_a_result_has():
 
 def test_few_files_ask_for_the_number_of_abilities():
     """Families have it; others ask for shapes, or a model whether it has several."""
-    assert len(count_matches(r"\.dims\b")) <= 10
+    assert len(count_matches(r"\.dims\b")) <= 4
 
 
 def test_the_table_lists_every_folder_once_and_no_other():

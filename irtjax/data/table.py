@@ -458,9 +458,9 @@ class ResponseTable(HasTable):
     @property
     def length_cells(self) -> np.ndarray:
         """Response lengths `[subjects, items]`, NaN where there is none."""
-        if self.lengths is None:
+        if not self.has_lengths:
             return np.full((self.num_subjects, self.num_items), np.nan)
-        return self.lengths
+        return np.asarray(self.lengths)
 
     def _log_lengths(self, offset: float) -> tuple[np.ndarray, np.ndarray | None]:
         """Logarithms, 0 where missing, and the mask of those known (None for all)."""

@@ -754,13 +754,14 @@ def test_factors_that_few_items_measure_are_named():
     structure = np.array([[0.9, 0.0]] * 4 + [[0.0, 0.8]] * 2 + [[0.5, 0.5]])
     none = np.zeros((1, 2))
     found = Factors(
-        np.array(["law", "code"]),
-        structure,
-        None,
-        structure[:6],
-        np.sum(structure**2, axis=1),
-        np.eye(2),
-        *(none, none, none, none, "oblimin", 0.01),
+        *(none, none, none, none),
+        loadings=structure,
+        correlation=np.eye(2),
+        structure=structure[:6],
+        communality=np.sum(structure**2, axis=1),
+        rotation="oblimin",
+        share_at_best=0.01,
+        names=np.array(["law", "code"]),
     )
     options = {"positive": True, "loadings": "all"}
     warnings, notes = findings_of(found, options)
