@@ -80,6 +80,11 @@ class CellBlock(NamedTuple):
         flat = table.reshape(-1, table.shape[2])
         return self._ones(len(table), table.dtype) @ flat
 
+    def pairs(self, num_categories: int) -> tuple[np.ndarray, np.ndarray]:
+        """The row of each cell, and item * categories + category."""
+        del num_categories
+        return np.repeat(np.arange(self.num_subjects), np.diff(self.start)), self.pair
+
     def add_category_sums(self, vectors: np.ndarray, total: np.ndarray) -> None:
         """Adds vectors `[subjects, m]` to `total` `[items, categories, m]`."""
         ones = self._ones(len(total), vectors.dtype)
@@ -126,6 +131,11 @@ class MatrixBlock(NamedTuple):
             has = (self.values == category).astype(table.dtype)
             total += has @ table[:, category]
         return total
+
+    def pairs(self, num_categories: int) -> tuple[np.ndarray, np.ndarray]:
+        """The row of each cell, and item * categories + category."""
+        row, item = np.nonzero(self.values >= 0)
+        return row, item * num_categories + self.values[row, item]
 
     def add_category_sums(self, vectors: np.ndarray, total: np.ndarray) -> None:
         """Adds vectors `[subjects, m]` to `total` `[items, categories, m]`."""

@@ -22,7 +22,7 @@ from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.start import start_values
 from irtjax.estimators.timing import Clock, ProgressCallback
 from irtjax.fitting.resolve import make_method, with_codes
-from irtjax.inference.streamed import has_errors
+from irtjax.inference.streamed import is_whole
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import BINARY_MODELS, MODELS, ORDERED_MODELS
 from irtjax.models.model import Model
@@ -30,6 +30,11 @@ from irtjax.numerics.precision import full_precision
 
 #: Settings of a streamed fit, in addition to the fields of `EM`.
 SETTINGS = ("priors", "positive", "standard_errors", "item_uncertainty")
+#: On the errors of many items.
+APPROXIMATE = (
+    "standard errors are approximate: those of an item are given the other items, and"
+    " those of abilities take the items as known"
+)
 #: Fields of `EM` that a streamed fit chooses.
 _CHOSEN = ("nodes", "window")
 
@@ -103,12 +108,13 @@ def fit_stream(
     problem: Any = Problem.create(made, data)
     notes: tuple[str, ...] = ()
     errors = settings.get("standard_errors", "observed")
-    if errors != "none" and not has_errors(problem):
-        errors = "none"
-        notes = (
-            f"standard errors need all {problem.free.size:,} parameters at once, too"
-            " many: items have none, and those of abilities take items as known",
-        )
+    if errors != "none" and not is_whole(problem):
+        if made.family.common_columns:
+            raise ValueError(
+                f"a {made.name} model has standard errors from all parameters at once,"
+                f" here {problem.free.size:,}: use --standard-errors none"
+            )
+        notes = (APPROXIMATE,)
     with clock.phase("start"):
         floating = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
         start = start_values(made, data, dtype=floating)

@@ -200,6 +200,14 @@ def whitening_of(problem, coordinates, population, nodes) -> Whitening:
     return _whiten(make_setting(problem, coordinates, population, nodes)).whitening
 
 
+@stored_jit
+def complete_blocks(problem, coordinates, population, nodes) -> Array:
+    """The items' blocks of D, of data with their counts."""
+    return complete_information(make_setting(problem, coordinates, population, nodes))[
+        0
+    ]
+
+
 def covariance_of_sums(problem, coordinates, population, nodes) -> Covariance:
     """`item_covariance` of data that have expected counts and C'C already."""
     return _covariance(

@@ -14,6 +14,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -25,6 +26,7 @@ from irtjax.inference.covariance import (
     DENSE_LIMIT,
     EXACT_LIMIT,
     Covariance,
+    complete_blocks,
     covariance_of_sums,
     default_terms,
     whitening_of,
@@ -44,6 +46,7 @@ from irtjax.inference.scores import score_on_nodes
 from irtjax.likelihood.problem import Problem
 from irtjax.likelihood.streamed_counts import (
     category_table,
+    counts_of,
     streamed_counts,
 )
 from irtjax.likelihood.streamed_counts import pieces_of as pieces_at_nodes
@@ -54,6 +57,8 @@ from irtjax.numerics.progress import note_share
 
 #: Operations of a sum of C'C: about a minute on two cores.
 MOST_OPERATIONS = 2e12
+#: Responses whose missing information is summed by item, about a minute, and at a time.
+MOST_CELLS, CHUNK = 3 * 10**7, 2**14
 
 
 class Piece(NamedTuple):
@@ -64,10 +69,9 @@ class Piece(NamedTuple):
     data: Responses
 
 
-def has_errors(problem: Problem) -> bool:
+def is_whole(problem: Problem) -> bool:
     """Whether the information of all parameters fits into one matrix."""
-    common = problem.model.family.common_columns
-    return problem.free.size + 2 <= DENSE_LIMIT and not common
+    return problem.free.size + 2 <= DENSE_LIMIT
 
 
 def pieces_of(stream: ResponseStream, step: int = 1) -> Iterator[Piece]:
@@ -123,6 +127,89 @@ def _gram(
     return sum_blocks(setting, whitening, terms, body, zero)
 
 
+@stored_jit
+def _category_slopes(
+    model: Model, coordinates: Array, codes: Array, theta: Array
+) -> Float[Array, "items categories nodes columns"]:
+    """Derivatives of the log-likelihood of each response in an item's coordinates."""
+    family = model.family
+
+    def of_categories(row: Array, node: Array) -> Array:
+        base, *rest = family.natural(family.constrain(row), node)
+        pairs = zip(family.statistics(codes), rest, strict=True)
+        parts = [statistic.astype(row.dtype) * own for statistic, own in pairs]
+        return base + sum(parts, start=jnp.zeros(codes.shape, row.dtype))
+
+    over_nodes = jax.vmap(jax.jacfwd(of_categories), (None, 0), 1)
+    return jax.vmap(over_nodes, (0, None))(coordinates, theta)
+
+
+def _own_missing(
+    stream: ResponseStream, table: np.ndarray, slopes: np.ndarray, log_weights: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of a pass: counts by category and at nodes, and each item's missing information.
+
+    The last is sum_i Cov_i[s_ij], s_ij the derivatives at the response of subject i to
+    item j: second moments follow from the counts, products of means need every cell.
+    """
+    num_items, count, num_nodes, columns = slopes.shape
+    flat = slopes.reshape(-1, num_nodes, columns)
+    total, at_nodes = np.zeros_like(table), np.zeros(num_nodes, table.dtype)
+    own, means = np.zeros_like(table), np.zeros((columns, columns, num_items))
+    step = max(1, stream.num_observed // MOST_CELLS)
+    taken = 0
+    for place, piece in enumerate(pieces_at_nodes(stream, table, log_weights)):
+        piece.cells.add_category_sums(piece.posterior, total)
+        at_nodes += piece.posterior.sum(axis=0)
+        if place % step:
+            continue
+        taken += len(piece.rows)
+        piece.cells.add_category_sums(piece.posterior, own)
+        row, pair = piece.cells.pairs(count)
+        for start in range(0, len(pair), CHUNK):
+            part = slice(start, start + CHUNK)
+            mean = piece.posterior[row[part], None] @ flat[pair[part]]
+            mean, item = mean[:, 0], pair[part] // count
+            for a in range(columns):
+                for b in range(columns):
+                    product = mean[:, a] * mean[:, b]
+                    means[a, b] += np.bincount(item, product, minlength=num_items)
+    second = np.einsum("jcq,jcqa,jcqb->jab", own, slopes, slopes, optimize=True)
+    missing = (second - np.moveaxis(means, 2, 0)) * (stream.shape[0] / taken)
+    return total, at_nodes, missing
+
+
+def _own_covariance(
+    problem: Problem, coordinates: Array, population: Population, nodes: Array
+) -> Covariance:
+    """Covariances of the items' coordinates, each item given the others."""
+    data: Any = problem.data
+    stream, model = data.source, problem.model
+    codes, theta = jnp.asarray(stream.codes), population.mean + population.sd * nodes
+    items = model.constrain(coordinates)
+    table = np.asarray(category_table(model, items, codes, theta))
+    slopes = np.asarray(_category_slopes(model, coordinates, codes, theta))
+    log_weights = np.asarray(population.log_weights_at(nodes), table.dtype)
+    total, at_nodes, missing = _own_missing(stream, table, slopes, log_weights)
+    zeros = jnp.zeros(stream.shape[0], table.dtype)
+    counts = counts_of(model, data, total, at_nodes, zeros, zeros.astype(jnp.int32))
+    light = dataclasses.replace(problem, data=data.with_sums(counts))
+    blocks = np.asarray(complete_blocks(light, coordinates, population, nodes))
+    free = np.asarray(problem.free)
+    pairs = free[:, :, None] & free[:, None, :]
+    information = np.where(pairs, blocks - missing, np.eye(free.shape[1]))
+    values, vectors = np.linalg.eigh(information)
+    least = np.finfo(table.dtype).eps ** 0.5 * values[:, -1:]
+    flat = values <= least
+    inverse = lambda weight: (vectors * weight[:, None]) @ np.swapaxes(vectors, 1, 2)
+    divisor = np.maximum(np.abs(values), np.maximum(least, 1e-300))
+    covariance = Covariance.of_independent(
+        jnp.asarray(np.where(pairs, inverse(np.where(flat, 0, 1 / divisor)), 0))
+    )
+    lost = np.where(pairs, inverse(np.where(flat, 1 / divisor, 0)), 0)
+    return covariance._replace(lost=(jnp.asarray(lost), *covariance.lost[1:]))
+
+
 def streamed_covariance(
     problem: Problem,
     coordinates: Float[Array, "items columns"],
@@ -132,11 +219,14 @@ def streamed_covariance(
     """`item_covariance` of streamed responses, by the observed information.
 
     Args:
-        problem: The problem that was fitted; see `has_errors`.
+        problem: The problem that was fitted. Where its parameters do not fit into one
+            matrix (`is_whole`), errors of an item are those given the other items.
         coordinates: Unconstrained item coordinates at the estimate.
         population: Population at the estimate, on the scale of the coordinates.
         nodes: Standardised quadrature nodes.
     """
+    if not is_whole(problem):
+        return _own_covariance(problem, coordinates, population, nodes)
     data: Any = problem.data
     stream: ResponseStream = data.source
     model = problem.model
@@ -191,10 +281,11 @@ def streamed_scores(
         population: Population of ability.
         data: The responses.
         nodes: Standardised quadrature nodes.
-        covariance: That of the items, whose uncertainty errors include; or None.
+        covariance: That of the items, whose uncertainty errors include; None, or one
+            of independent items, takes them as known.
     """
     stream = data.source
-    if covariance is None:
+    if covariance is None or not len(covariance.shared):
         return _scores_at_nodes(model, items, population, stream, nodes)
     columns = np.empty((4, stream.shape[0]))
     bounds = jnp.asarray([-6.0, 6.0], nodes.dtype)

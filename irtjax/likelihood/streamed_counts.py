@@ -143,16 +143,27 @@ def streamed_counts(
         log_marginal[piece.rows] = piece.log_marginal
         index = np.arange(posterior.shape[1], dtype=dtype)
         nearest[piece.rows] = low + np.rint(posterior @ index).astype(np.int32)
+    return counts_of(
+        model, data, total, at_nodes, jnp.asarray(log_marginal), jnp.asarray(nearest)
+    )
+
+
+def counts_of(
+    model: Model,
+    data: StreamedResponses,
+    total: np.ndarray,
+    at_nodes: np.ndarray,
+    log_marginal: Array,
+    nearest: Array,
+) -> Counts:
+    """Expected counts from those of each item by category, and of subjects at nodes."""
     by_node = np.moveaxis(total, 2, 0)
+    codes, dtype = jnp.asarray(data.source.codes), total.dtype
     base = at_nodes[:, None] if data.is_complete else by_node.sum(axis=2)
     statistics = tuple(
         jnp.asarray(by_node @ np.asarray(statistic, dtype))
         for statistic in model.family.statistics(codes)
     )
     return Counts(
-        jnp.asarray(log_marginal),
-        jnp.asarray(base),
-        statistics,
-        jnp.asarray(at_nodes),
-        jnp.asarray(nearest),
+        log_marginal, jnp.asarray(base), statistics, jnp.asarray(at_nodes), nearest
     )
