@@ -1,5 +1,6 @@
 """EM of streamed responses is EM of the same responses in memory."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from irtjax.estimators.driver import Run
 from irtjax.estimators.marginal import em
 from irtjax.estimators.start import start_values
 from irtjax.estimators.timing import Clock
+from irtjax.inference import streamed as streamed_inference
 from irtjax.likelihood import streamed_counts
 from irtjax.likelihood.counts import expected_counts
 from irtjax.likelihood.problem import Problem
@@ -119,6 +121,36 @@ def test_a_streamed_fit_is_the_fit_in_memory(share, tmp_path, monkeypatch):
     pairs = zip(*(fit.parameters.items for fit in fits), strict=True)
     for one, other in pairs:
         np.testing.assert_allclose(one, other[: SHAPE[1]], atol=1e-6)
+
+
+@pytest.mark.parametrize("share", [pytest.param(0.6, marks=slow), 0.15])
+def test_errors_of_an_item_given_the_others_are_those_of_its_hessian(
+    share, tmp_path, monkeypatch
+):
+    values = binary(share)
+    data, items = streamed(values, tmp_path, monkeypatch)
+    matrix, model = in_memory(values, items), irtjax.MODELS["2pl"](priors=None)
+    start = start_values(model, matrix)
+    coordinates = model.unconstrain(start.items)
+    nodes = jnp.linspace(-6, 6, 41)
+    log_weights = start.population.log_weights_at(nodes)
+
+    @jax.jit
+    @jax.hessian
+    def hessian(row):
+        changed = model.constrain(coordinates.at[0].set(row))
+        counts = expected_counts(model, changed, nodes, log_weights, matrix)
+        return -jnp.sum(counts.log_marginal)
+
+    monkeypatch.setattr(streamed_inference, "DENSE_LIMIT", 0)
+    monkeypatch.setattr(streamed_inference, "CHUNK", 50)
+    problem = Problem.create(model, data)
+    covariance = streamed_inference.streamed_covariance(
+        problem, coordinates, start.population, nodes
+    )
+    wanted = np.linalg.inv(hessian(coordinates[0]))
+    np.testing.assert_allclose(covariance.items[0], wanted, rtol=1e-7)
+    assert covariance.identified.all()
 
 
 def test_a_method_without_passes_on_the_host_is_refused(tmp_path, monkeypatch):
