@@ -28,8 +28,8 @@ OPTIONS = (
     " --standard-errors none --no-page --quiet"
 )
 TABLES = ("items.parquet", "abilities.parquet", "parameters.npz")
-#: Seconds within which both commands end: a process that hangs is lost after 30.
-PATIENCE = 120
+#: Seconds within which both commands end, on a busy machine too.
+PATIENCE = 600
 
 
 def write_responses(path: Path) -> None:

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, RandomKey
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import AbstractMethod, run
+from irtjax.fitting.devices import check_devices, divided
 from irtjax.inference import score_on_nodes
 from irtjax.inference.vector_scores import score_factors
 from irtjax.likelihood.problem import Parameters, Problem, Start
@@ -57,6 +59,7 @@ def bootstrap(
     groups: Sequence[Any] | np.ndarray | None = None,
     max_steps: int = 200,
     batch_size: int = 8,
+    mesh: Mesh | None = None,
 ) -> Bootstrap:
     """Refits under multinomial weights of subjects or items.
 
@@ -79,6 +82,7 @@ def bootstrap(
             alone.
         max_steps: Step limit of a replicate.
         batch_size: Replicates run at once.
+        mesh: Devices that subjects are divided over; see `irtjax.fit`.
 
     Returns:
         The replicates; see `percentile_interval`.
@@ -98,8 +102,17 @@ def bootstrap(
     else:
         codes, count = _codes(groups, size, unit)
         weight = _draw_weights(keys, count, dtype)[:, codes]
-    options = {"unit": unit, "max_steps": max_steps, "batch_size": batch_size}
-    return refit(problem, method, start, weight, keys, **options)
+    return refit(
+        problem,
+        method,
+        start,
+        weight,
+        keys,
+        unit=unit,
+        max_steps=max_steps,
+        batch_size=batch_size,
+        mesh=mesh,
+    )
 
 
 def _codes(groups: Any, size: int, unit: str) -> tuple[np.ndarray, int]:
@@ -136,6 +149,7 @@ def refit(
     unit: str = "subjects",
     max_steps: int = 200,
     batch_size: int = 8,
+    mesh: Mesh | None = None,
 ) -> Bootstrap:
     """Refits under given weights of subjects or items, in one compiled program.
 
@@ -150,6 +164,7 @@ def refit(
         unit: What has the weights: "subjects" or "items".
         max_steps: Step limit of a replicate.
         batch_size: Replicates run at once.
+        mesh: Devices that subjects are divided over; see `irtjax.fit`.
 
     Returns:
         The replicates, in the order of the weights.
@@ -162,6 +177,12 @@ def refit(
         raise ValueError(
             f"weights have shape {weight.shape}; {unit} need (replicates, {size})"
         )
+    shape = problem.data.num_subjects, problem.data.num_items
+    if mesh is not None:
+        check_devices(mesh, method)
+        problem, start = divided(method, problem, start, mesh)
+        lacking = _size(problem.data, unit) - size
+        weight = jnp.pad(weight, ((0, 0), (0, lacking)))
     method, count, batches = method.for_vmap(), len(weight), []
     problem = method.prepared(problem)
     for begin in watched(range(0, count, batch_size), "batch of replicates"):
@@ -172,7 +193,20 @@ def refit(
         # Waited for, so that the share done is that of finished batches.
         part = jax.block_until_ready(part)
         batches.append(jax.tree.map(lambda leaf: leaf[: count - begin], part))  # noqa: B023
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *batches)
+    every = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *batches)
+    return every if mesh is None else _cut(every, *shape, size)
+
+
+def _cut(every: Bootstrap, num_subjects: int, num_items: int, size: int) -> Bootstrap:
+    """The replicates without the rows and columns that were added to divide them."""
+    parameters = every.parameters
+    theta = None if parameters.theta is None else parameters.theta[:, :num_subjects]
+    items = jax.tree.map(lambda x: x[:, :num_items], parameters.items)
+    return every._replace(
+        parameters=parameters._replace(items=items, theta=theta),
+        ability=every.ability[:, :num_subjects],
+        weight=every.weight[:, :size],
+    )
 
 
 def _size(data: Responses, unit: str) -> int:

@@ -52,7 +52,13 @@ def divide(task: Task, mesh: Mesh) -> tuple[Problem, Start]:
         ValueError: If passes over its data do not divide; it names the methods whose
             passes do.
     """
-    method, problem, start = task.method, task.problem, task.start
+    return divided(task.method, task.problem, task.start, mesh)
+
+
+def divided(
+    method: AbstractEstimator, problem: Problem, start: Start | None, mesh: Mesh
+) -> tuple[Problem, Start]:
+    """`divide` of the parts of a task."""
     if not method.divides(problem.model) or start is None:
         raise ValueError(_refusal(method.name, problem.model))
     problem = divide_problem(problem, start.items[0].dtype, mesh)
