@@ -26,29 +26,6 @@ if TYPE_CHECKING:
     from irtjax.storage.growth import add as add
     from irtjax.storage.tables import draw_labels as draw_labels
 
-__all__ = [
-    "FIT_FILES",
-    "RUN_FILES",
-    "STRUCTURE_FILES",
-    "add",
-    "check_folder",
-    "draw_labels",
-    "is_arena",
-    "is_fit",
-    "load",
-    "load_arena",
-    "load_chains",
-    "load_checkpoint",
-    "load_contents",
-    "load_responses",
-    "save",
-    "save_chains",
-    "save_checkpoint",
-    "to_arviz",
-    "write_draws",
-    "write_table",
-]
-
 __getattr__ = loader(
     __name__,
     {
