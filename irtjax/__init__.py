@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     )
     from irtjax.validity.generalisability import generalisability as generalisability
     from irtjax.validity.heterogeneity import heterogeneity as heterogeneity
+    from irtjax.validity.horizons import horizons as horizons
     from irtjax.validity.judges import fit_judges as fit_judges
     from irtjax.validity.missingness import missingness as missingness
     from irtjax.validity.power import Power as Power
@@ -162,6 +163,7 @@ _HOMES = {
     "generalisability": "validity.generalisability",
     "heterogeneity": "validity.heterogeneity",
     "history": "storage.history",
+    "horizons": "validity.horizons",
     "influence": "comparisons.influence",
     "item_covariance": "inference",
     "item_information": "inference.information",

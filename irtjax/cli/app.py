@@ -19,6 +19,7 @@ from irtjax.cli.dimensions import dimensions_command
 from irtjax.cli.estimate import estimate_command
 from irtjax.cli.fit import FitCommand, fit_command
 from irtjax.cli.history import history_command
+from irtjax.cli.horizons import horizons_command
 from irtjax.cli.imports import import_module
 from irtjax.cli.info import info_command
 from irtjax.cli.joint import joint_command
@@ -109,6 +110,7 @@ app.command("stability", cls=Command)(stability_command)
 app.command("reliability", cls=Command)(reliability_command)
 app.command("claim", cls=Command)(claim_command)
 app.command("estimate", cls=Command)(estimate_command)
+app.command("horizons", cls=Command)(horizons_command)
 app.command("arena", cls=Command)(arena_command)
 app.command("joint", cls=Command)(joint_command)
 app.command("judges", cls=Command)(judges_command)

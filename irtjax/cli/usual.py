@@ -35,6 +35,8 @@ _OWN = {
     "clusters": "out by level json subject item response metric filter trials",
     "power": "sizes models difference accuracy correlation wanted level json subject"
     " item response metric",
+    "horizons": "subject task minutes response family date dates link slope difficulty"
+    " weights out level json",
     "info": "json bounds subject item response metric filter trials missing_as epoch",
 }
 

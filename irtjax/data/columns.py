@@ -186,6 +186,16 @@ COLUMNS: dict[str, dict[str, str]] = {
         "cost_needed": "cost of those that are missing",
         "corrected": "score of a winner without its luck",
         "halves": "share of random halves in which a claim is true",
+        "success": "share of runs that succeed",
+        "horizon_50": "human minutes of tasks at which a subject succeeds in half",
+        "horizon_80": "the same of four in five",
+        "horizon_NAME_marginal": "the same over tasks of that length",
+        "horizon_50_least": "the least over all assumptions",
+        "horizon_50_most": "the most over all assumptions",
+        "assumption": "what an analysis assumes",
+        "difficulty_sd": "standard deviation of difficulty given length",
+        "ratio_NAME": "of horizons to the chosen ones, a geometric mean",
+        "doubling_days": "days in which the best horizon doubles",
     },
 }
 

@@ -19,7 +19,7 @@ def test_one_name_is_one_thing():
     assert {*every["--items"]} == {"show"} and "--subjects" not in every
     assert {*every["--item-names"]} == {*every["--subject-names"]} == {"predict"}
     assert {*every["--scoring"]} == {"adapt", "score"}
-    assert {"power", "shrink"} == {*every["--sizes"]}
+    assert {"power", "reliability", "shrink"} == {*every["--sizes"]}
     # A facet of items; a rule that chooses them; what a ranking may depend on.
     assert {*every["--by"]} == {"clusters"}
     assert {*every["--rule"]} == {"shrink"} and {*every["--kind"]} == {"stability"}

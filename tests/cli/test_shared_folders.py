@@ -11,6 +11,7 @@ from irtjax.cli import (
     audit,
     clusters,
     dimensions,
+    horizons,
     joint,
     judges,
     reliability,
@@ -39,6 +40,7 @@ NAMES = {
     "adapt --harness": (lm_eval.SETTINGS, lm_eval.TEST, "table.md", "adapt.csv"),
     "stability": (*stability.TABLES, stability.FIGURE),
     "reliability": reliability.TABLES,
+    "horizons": horizons.TABLES,
     "clusters": (*clusters.TABLES, *clusters.FIGURES),
     "dimensions": (dimensions.TABLE, dimensions.FIGURE),
 }
