@@ -209,7 +209,8 @@ def _checkpoint(
     if not samples and not machine.divides:
         if resume:
             raise ValueError(
-                "--resume requires --method nuts, --devices or --distributed"
+                "--resume is for --method nuts, and for fits with --devices or"
+                " --distributed: leave it out"
             )
         return None
     path = Path(f"{folder}.nuts.npz" if samples else f"{folder}.fit.npz")
