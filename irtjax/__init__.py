@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from irtjax.fitting.bootstrap import bootstrap as bootstrap
     from irtjax.fitting.bootstrap import percentile_interval as percentile_interval
     from irtjax.fitting.fit import fit as fit
+    from irtjax.fitting.new_items import calibrate_items as calibrate_items
     from irtjax.fitting.numpyro_model import numpyro_model as numpyro_model
     from irtjax.fitting.verbs import compare as compare
     from irtjax.fitting.verbs import rank as rank
@@ -149,6 +150,7 @@ _HOMES = {
     "audit": "auditing",
     "battles_to_decide": "comparisons.plan",
     "bootstrap": "fitting.bootstrap",
+    "calibrate_items": "fitting.new_items",
     "claim": "validity.claims",
     "compare": "fitting.verbs",
     "dimensions": "validity.dimensionality",

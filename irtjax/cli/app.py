@@ -10,6 +10,7 @@ from irtjax.cli.adapt import adapt_command
 from irtjax.cli.add import add_command
 from irtjax.cli.arena import arena_command
 from irtjax.cli.audit import audit_command
+from irtjax.cli.calibrate_items import calibrate_items_command
 from irtjax.cli.claim import claim_command
 from irtjax.cli.clusters import clusters_command
 from irtjax.cli.command import Command, Group
@@ -111,6 +112,7 @@ app.command("reliability", cls=Command)(reliability_command)
 app.command("claim", cls=Command)(claim_command)
 app.command("estimate", cls=Command)(estimate_command)
 app.command("horizons", cls=Command)(horizons_command)
+app.command("calibrate-items", cls=Command)(calibrate_items_command)
 app.command("arena", cls=Command)(arena_command)
 app.command("joint", cls=Command)(joint_command)
 app.command("judges", cls=Command)(judges_command)

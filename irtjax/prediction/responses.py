@@ -152,7 +152,7 @@ def predict(
     family = family.of_items(places)
     points = _item_points(fit, places)
     # Abilities and errors are `[subjects, groups]`.
-    column, error = np.zeros_like(places), _errors_given_scale(fit)[:, None]
+    column, error = np.zeros_like(places), errors_given_scale(fit)[:, None]
     ability = floats(fit.abilities.table, "ability")[0][:, None]
     if (structure := fit.structure) is not None:
         ability = structure.ability
@@ -197,7 +197,7 @@ def predict(
     return Predictions(*names, expected, standard_error, kinds, codes)
 
 
-def _errors_given_scale(fit: Calibration) -> np.ndarray:
+def errors_given_scale(fit: Calibration) -> np.ndarray:
     """Errors of abilities `[subjects]` given the location and the scale of ability.
 
     Items are on the same scale: an error of it moves abilities and items together, and
