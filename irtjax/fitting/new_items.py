@@ -25,6 +25,7 @@ from jaxtyping import Array, Float
 
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.score import score
+from irtjax.calibration.score_curve import errors_given_scale
 from irtjax.calibration.tables import floats
 from irtjax.data.arrays import places_of
 from irtjax.data.coding import coded_as
@@ -182,9 +183,6 @@ def _abilities(fit: Calibration, table: ResponseTable) -> tuple[np.ndarray, np.n
     place = places_of(fit.subject_names, table.subjects)
     rest = np.isnan(ability) & (place >= 0)
     if rest.any():
-        # Imported here: predictions are made of fits.
-        from irtjax.prediction.responses import errors_given_scale
-
         own = floats(fit.abilities.table, "ability")[0], errors_given_scale(fit)
         ability[rest], error[rest] = (x[place[rest]] for x in own)
     if not np.isfinite(ability).any():
