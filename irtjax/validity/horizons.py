@@ -19,7 +19,6 @@ import dataclasses
 import datetime
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -36,20 +35,11 @@ from irtjax.validity.success_by_length import (
     fit_curves,
     separated,
 )
+from irtjax.validity.timed_runs import Runs, runs_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Names of columns, in the order in which they are looked for.
-COLUMNS = {
-    "subject": ("subject", "alias", "model", "agent"),
-    "task": ("task", "task_id", "item"),
-    "minutes": ("minutes", "human_minutes"),
-    "response": ("response", "score_binarized", "resolved", "success", "score"),
-    "family": ("family", "task_family"),
-}
-#: Subjects that are people.
-PEOPLE = ("human", "humans", "human baseline")
 #: Values of each assumption.
 CHOICES = {
     "link": tuple(LINKS),
@@ -123,24 +113,6 @@ class Horizons(HasTable):
     warnings: tuple[str, ...] = ()
 
 
-class _Runs(NamedTuple):
-    """Runs of all subjects, with labels.
-
-    Attributes:
-        subjects: Their names.
-        counts: Runs and successes by subject and task.
-        dates: `[subjects]` days, NaN where there is none; None without dates.
-        has_families: Whether the families of tasks are in the data.
-        warnings: What was left out.
-    """
-
-    subjects: np.ndarray
-    counts: Counts
-    dates: np.ndarray | None
-    has_families: bool
-    warnings: list[str]
-
-
 def horizons(
     runs: Any,
     columns: Mapping[str, str] | None = None,
@@ -160,7 +132,7 @@ def horizons(
             table, a data frame, or columns by name.
         columns: Names of the columns of "subject", "task", "minutes" (human time),
             "response" (0 to 1) and "family" (of tasks; each its own by default); by
-            default the first of `COLUMNS` that is there.
+            default the first usual one, of `irtjax.validity.timed_runs.COLUMNS`.
         dates: Dates of release by subject, or the name of a column with them.
         link: "logit", "probit", or "loglog", the survival of a Weibull distribution.
         slope: "common", or each subject its "own".
@@ -178,8 +150,8 @@ def horizons(
     Raises:
         ValueError: A column is missing; minutes are not positive, or of one task
             differ; a response is outside [0, 1]; a date is none; all tasks are equally
-            long; no subject has successes and failures; or success does not fall with
-            the length of tasks.
+            long; of no subject successes and failures overlap in length; or success
+            does not fall with the length of tasks.
 
     >>> rng = np.random.default_rng(0)
     >>> model, task = (x.ravel() for x in np.indices((3, 400)))
@@ -189,11 +161,12 @@ def horizons(
     >>> runs["success"] = (rng.random(1200) < chance).astype(float)
     >>> result = horizons(runs)
     >>> [round(x) for x in result.table["horizon_50"].to_pylist()]
-    [129, 33, 8]
+    [124, 30, 7]
     """
     chosen = Assumptions(link, slope, difficulty, weights)
     _check(chosen, level)
-    data = _runs_of(runs, dict(columns or {}), dates, humans)
+    data = runs_of(runs, dict(columns or {}), dates, humans)
+    _check_overlap(data.counts)
     analyses = {}
     for name, assumed in _variants(chosen, data.has_families).items():
         analyses[name] = _analyse(data, assumed, level)
@@ -233,6 +206,16 @@ def _check(chosen: Assumptions, level: float) -> None:
         raise ValueError(f"level {level} is not between 0 and 1")
 
 
+def _check_overlap(counts: Counts) -> None:
+    """Refuses data in which every subject's curve is a step, or a bound."""
+    always, never = _extreme(counts)
+    if (always | never | separated(counts)).all():
+        raise ValueError(
+            "no subject has both successes and failures at overlapping lengths of"
+            " tasks: horizons need one"
+        )
+
+
 def _variants(chosen: Assumptions, has_families: bool) -> dict[str, Assumptions]:
     """The chosen assumptions, each with one changed, and regressions by subject."""
     variants = {"chosen": chosen}
@@ -254,175 +237,6 @@ def _variants(chosen: Assumptions, has_families: bool) -> dict[str, Assumptions]
     return variants
 
 
-def _table_of(runs: Any) -> pa.Table:
-    """The runs as an Arrow table."""
-    import pyarrow as pa
-
-    if isinstance(runs, pa.Table):
-        return runs
-    if isinstance(runs, (str, Path)):
-        from irtjax.data.side_files import read_side_file
-
-        return read_side_file(Path(runs), str(runs))
-    if hasattr(runs, "to_arrow"):
-        return runs.to_arrow()
-    if isinstance(runs, Mapping):
-        return pa.table({str(name): pa.array(x) for name, x in runs.items()})
-    return pa.Table.from_pandas(runs, preserve_index=False)
-
-
-def _names(table: pa.Table, columns: dict[str, str]) -> dict[str, str | None]:
-    """The column of each part of the data; None of families that are not there."""
-    present = table.column_names
-    for part, name in columns.items():
-        if part not in COLUMNS:
-            raise ValueError(f"columns {part!r} is none of {', '.join(COLUMNS)}")
-        if name not in present:
-            raise ValueError(
-                f"there is no column {name!r} ({part}) among {', '.join(present)}"
-            )
-    names: dict[str, str | None] = {}
-    for part, usual in COLUMNS.items():
-        names[part] = columns.get(part) or next(
-            (x for x in usual if x in present), None
-        )
-        if names[part] is None and part != "family":
-            raise ValueError(
-                f"there is no column of {part}, such as {' or '.join(usual[:2])}, among"
-                f" {', '.join(present)}: name it"
-            )
-    return names
-
-
-def _numbers(table: pa.Table, name: str) -> np.ndarray:
-    """A column as numbers, NaN where there is none."""
-    import pyarrow as pa
-
-    column = table[name]
-    if pa.types.is_string(column.type):
-        # Columns of CSV files are text, empty where there is no number.
-        column = pa.chunked_array(
-            [[x or None for x in column.to_pylist()]], pa.string()
-        )
-    try:
-        column = column.cast(pa.float64())
-    except pa.ArrowException as error:
-        text = " ".join(str(error).split())
-        raise ValueError(f"column {name!r} has no numbers: {text}") from None
-    return column.to_numpy(zero_copy_only=False)
-
-
-def _labels(table: pa.Table, name: str) -> np.ndarray:
-    """A column as text."""
-    labels = np.array([str(x) for x in table[name].to_pylist()], object)
-    if table[name].null_count:
-        row = table[name].is_null().to_pylist().index(True) + 1
-        raise ValueError(f"row {row} has no {name}: fill it in or leave the row out")
-    return labels
-
-
-def _runs_of(
-    runs: Any,
-    columns: dict[str, str],
-    dates: Mapping[str, Any] | str | None,
-    humans: bool,
-) -> _Runs:
-    """The counts of runs by subject and task."""
-    table = _table_of(runs)
-    names = _names(table, columns)
-    subject, task, minutes, response = (
-        str(names[x]) for x in ("subject", "task", "minutes", "response")
-    )
-    success, length = _numbers(table, response), _numbers(table, minutes)
-    there = np.isfinite(success)
-    warnings = []
-    if not there.all():
-        left = counted((~there).sum(), "run")
-        warnings.append(f"{left} without a {response} left out")
-    people = np.char.lower(_labels(table, subject).astype(str))
-    if not humans and np.isin(people, PEOPLE).any():
-        there &= ~np.isin(people, PEOPLE)
-    for wrong, what in (
-        (~((success >= 0) & (success <= 1)), f"{response} must be from 0 to 1"),
-        (~((length > 0) & (length < np.inf)), f"{minutes} must be above 0"),
-    ):
-        rows = np.nonzero(wrong & there)[0]
-        if len(rows):
-            value = table[response if "0 to 1" in what else minutes][int(rows[0])]
-            raise ValueError(f"{what}, and that of row {rows[0] + 1} is {value}")
-    if not there.any():
-        raise ValueError(f"there is no run with a {response} of a subject")
-    who, row = np.unique(_labels(table, subject)[there], return_inverse=True)
-    tasks, column = np.unique(_labels(table, task)[there], return_inverse=True)
-    of_task = lambda values, what: _of_task(values[there], column, tasks, what)
-    family = names["family"]
-    families = tasks if family is None else of_task(_labels(table, family), family)
-    shape = len(who), len(tasks)
-    right, number = np.zeros(shape), np.zeros(shape)
-    np.add.at(right, (row, column), success[there])
-    np.add.at(number, (row, column), 1)
-    counts = Counts(
-        right,
-        number,
-        np.log2(of_task(length, minutes)),
-        np.unique(families, return_inverse=True)[1],
-    )
-    if np.ptp(counts.length) == 0:
-        raise ValueError(f"all tasks have {2 ** counts.length[0]:g} {minutes}")
-    if isinstance(dates, str):
-        dates = _dates_of(table, subject, dates)
-    days = None if dates is None else _days(who, dates)
-    return _Runs(who, counts, days, family is not None, warnings)
-
-
-def _of_task(
-    values: np.ndarray, column: np.ndarray, tasks: np.ndarray, what: str
-) -> np.ndarray:
-    """`[tasks]`: the one value of all runs of each task."""
-    first = np.empty(len(tasks), values.dtype)
-    first[column[::-1]] = values[::-1]
-    other = np.nonzero(values != first[column])[0]
-    if len(other):
-        place = column[other[0]]
-        raise ValueError(
-            f"task {tasks[place]!r} has the {what} {first[place]} and"
-            f" {values[other[0]]}: give each task one"
-        )
-    return first
-
-
-def _dates_of(table: pa.Table, subject: str, name: str) -> dict[str, Any]:
-    """Dates by subject, from a column of the runs."""
-    if name not in table.column_names:
-        known = ", ".join(table.column_names)
-        raise ValueError(f"there is no column {name!r} of dates among {known}")
-    dates: dict[str, Any] = {}
-    for who, date in zip(_labels(table, subject), table[name].to_pylist(), strict=True):
-        if dates.setdefault(who, date) != date:
-            raise ValueError(
-                f"{who!r} has the dates {dates[who]} and {date}: give each subject one"
-            )
-    return dates
-
-
-def _days(subjects: np.ndarray, dates: Mapping[str, Any]) -> np.ndarray:
-    """`[subjects]` days of the calendar, NaN where there is none."""
-    days = np.full(len(subjects), np.nan)
-    for place, name in enumerate(subjects):
-        date = dates.get(name)
-        if date is None or date == "" or date != date:
-            continue
-        if not isinstance(date, datetime.date):
-            try:
-                date = datetime.datetime.fromisoformat(str(date).strip())
-            except ValueError:
-                raise ValueError(
-                    f"date {date!r} of {name!r} is none: write it as 2024-05-13"
-                ) from None
-        days[place] = date.toordinal()
-    return days
-
-
 class _Analysis(NamedTuple):
     """Horizons under one set of assumptions.
 
@@ -441,19 +255,13 @@ class _Analysis(NamedTuple):
     families: int
 
 
-def _analyse(data: _Runs, assumed: Assumptions, level: float) -> _Analysis:
+def _analyse(data: Runs, assumed: Assumptions, level: float) -> _Analysis:
     """Fits the curves and derives horizons, bounds and the doubling time."""
     counts = data.counts
     always, never = _extreme(counts)
     inside = ~(always | never)
     if assumed.slope == "own":
         inside &= ~separated(counts)
-    if not inside.any():
-        raise ValueError(
-            "no subject has both successes and failures"
-            + (" at overlapping lengths" if assumed.slope == "own" else "")
-            + ": horizons need some"
-        )
     pick = lambda mask: counts._replace(
         right=counts.right[mask], runs=counts.runs[mask]
     )
@@ -491,9 +299,7 @@ def _extreme(counts: Counts) -> tuple[np.ndarray, np.ndarray]:
     return right == runs, right == 0
 
 
-def _trend(
-    data: _Runs, curves: Curves, there: np.ndarray, level: float
-) -> Trend | None:
+def _trend(data: Runs, curves: Curves, there: np.ndarray, level: float) -> Trend | None:
     """Doubling time of the subjects that exceed all earlier ones; None of two or fewer.
 
     Weighted least squares. The variance of the slope c'y is c'Vc of tasks and runs, and
@@ -538,7 +344,7 @@ def _trend(
     )
 
 
-def _subject_rows(data: _Runs, analyses: dict[str, _Analysis]) -> list[dict[str, Any]]:
+def _subject_rows(data: Runs, analyses: dict[str, _Analysis]) -> list[dict[str, Any]]:
     """Rows of the subjects, longest horizon first."""
     first = next(iter(analyses.values()))
     every = np.stack([x.horizons["horizon_50"][:, 0] for x in analyses.values()])
@@ -570,7 +376,7 @@ def _subject_rows(data: _Runs, analyses: dict[str, _Analysis]) -> list[dict[str,
     return [rows[k] for k in np.argsort(-known, kind="stable")]
 
 
-def _sensitivity(data: _Runs, analyses: dict[str, _Analysis]) -> list[dict[str, Any]]:
+def _sensitivity(data: Runs, analyses: dict[str, _Analysis]) -> list[dict[str, Any]]:
     """A row for each set of assumptions, with ratios to the chosen horizons.
 
     Ratios are of the subjects whose horizon is not beyond all tasks, if there are any:
@@ -597,14 +403,14 @@ def _sensitivity(data: _Runs, analyses: dict[str, _Analysis]) -> list[dict[str, 
     return rows
 
 
-def _beyond(data: _Runs, analysis: _Analysis) -> np.ndarray:
+def _beyond(data: Runs, analysis: _Analysis) -> np.ndarray:
     """`[subjects]`: whether the horizon is beyond all tasks, or only a bound."""
     length = data.counts.length
     log = np.log2(analysis.horizons["horizon_50"][:, 0])
     return ~((log >= length.min()) & (log <= length.max()))
 
 
-def _long_rows(data: _Runs, analyses: dict[str, _Analysis]) -> list[dict[str, Any]]:
+def _long_rows(data: Runs, analyses: dict[str, _Analysis]) -> list[dict[str, Any]]:
     """Horizons by assumption and subject."""
     return [
         {
@@ -648,7 +454,7 @@ def _sentence(rows: list[dict[str, Any]], first: _Analysis) -> str:
     return f"{text}."
 
 
-def _doubts(data: _Runs, first: _Analysis) -> list[str]:
+def _doubts(data: Runs, first: _Analysis) -> list[str]:
     """Warnings about horizons, intervals and the doubling time."""
     doubts = []
     for mask, what in zip(

@@ -256,6 +256,13 @@ def test_wrong_input_is_refused_in_one_line(columns, settings, message):
     assert "\n" not in str(refused.value)
 
 
+def test_curves_that_are_steps_are_refused():
+    rows = altered()
+    rows["success"] = [float(x < 30) for x in rows["minutes"]]
+    with pytest.raises(ValueError, match="overlapping lengths of tasks"):
+        horizons(rows)
+
+
 def test_runs_of_real_agents(shared_data):
     """7,063 runs of ten agents and people on 83 tasks in 36 families."""
     file = shared_data / "horizons" / "metr_runs_v1_0.parquet"
