@@ -13,8 +13,6 @@ from irtjax.cli.progress import ProgressLine
 from irtjax.cli.side_tables import column, read_content
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from irtjax.validity.horizons import Horizons
 
 #: What `--out` writes.
@@ -129,20 +127,12 @@ def _document(result: Horizons) -> dict[str, Any]:
     trend = result.trend
     names = "slope", "difficulty_sd", "families", "level", "sentence", "warnings"
     return {
-        "subjects": _rows(result.table),
-        "sensitivity": _rows(result.sensitivity),
-        "by_assumption": _rows(result.by_assumption),
+        "subjects": result.table.to_pylist(),
+        "sensitivity": result.sensitivity.to_pylist(),
+        "by_assumption": result.by_assumption.to_pylist(),
         "trend": None if trend is None else dataclasses.asdict(trend),
         **{name: getattr(result, name) for name in names},
     }
-
-
-def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Rows of a table, with dates as text."""
-    return [
-        {name: str(x) if name == "date" and x else x for name, x in row.items()}
-        for row in table.to_pylist()
-    ]
 
 
 def _show(result: Horizons, out: Path | None) -> None:

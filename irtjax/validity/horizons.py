@@ -368,7 +368,9 @@ def _subject_rows(data: Runs, analyses: dict[str, _Analysis]) -> list[dict[str, 
         row["horizon_50_most"] = float(seen.max()) if len(seen) else math.nan
         if data.dates is not None:
             day = data.dates[place]
-            row["date"] = datetime.date.fromordinal(int(day)) if day == day else None
+            known = np.isfinite(day)
+            # As text, which JSON has too.
+            row["date"] = str(datetime.date.fromordinal(int(day))) if known else None
         rows.append(row)
     value = first.horizons["horizon_50"]
     # Bounds stand for horizons that are unknown: at least, or at most so long.

@@ -198,7 +198,9 @@ def test_doubling_time_is_that_of_the_best_subjects():
     dates = {f"model {k}": start + datetime.timedelta(100 * k) for k in range(6)}
     # Horizons are 1, 2, ..., 6 doublings; a late model is no best one.
     assert np.allclose(np.diff(truth), 1)
-    trend = horizons(rows_of(counts), dates=dates).trend
+    result = horizons(rows_of(counts), dates=dates)
+    trend = result.trend
+    assert '"date": "2024-01-01"' in result.to_json()
     assert trend.doubling_days_lower < 100 < trend.doubling_days_upper
     assert trend.doubling_days == pytest.approx(100, rel=0.2)
     assert trend.subjects == tuple(f"model {k}" for k in range(6))
