@@ -81,8 +81,8 @@ def duplicates(
             jax.tree.map(lambda x, rows=rows: np.asarray(x)[rows], items)
             for rows in (places, there)
         )
-        both = cells.paired(places, there)
-        log_chance = both.item_sums(Partial(_agreement, family), pair, ability)
+        twins = cells.paired(places, there)
+        log_chance = twins.item_sums(Partial(_agreement, family), pair, ability)
         p_value[places] = np.minimum(1, np.exp(log_chance) * (len(twin) - 1))
     if group is None:
         return _grouped(twin, p_value)

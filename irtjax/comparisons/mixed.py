@@ -39,7 +39,7 @@ from irtjax.comparisons.families import (
     outcome_scores,
     row_derivatives,
 )
-from irtjax.comparisons.newton import Point, ascend, regular
+from irtjax.comparisons.newton import NewtonPoint, ascend, regular
 
 #: What a row depends on: difference, log alpha, ties, mean ability, b, and g.
 COORDINATES = 6
@@ -272,13 +272,13 @@ def _maximum(problem: MixedProblem, start: np.ndarray, precision: np.ndarray):
     """The mode, its log-likelihood, its information, and whether it converged."""
     counts, kind, prior = counts_of(problem), problem.kind, np.diag(precision)
 
-    def evaluate(vector: np.ndarray) -> Point:
+    def evaluate(vector: np.ndarray) -> NewtonPoint:
         values, slopes, curves = map(
             np.asarray, row_derivatives(kind, problem.coordinates(vector), counts)
         )
         designs, value = problem.designs.values(), float(values.sum())
         gradient = sum(x.T @ slopes[:, k] for k, x in enumerate(designs))
-        return Point(
+        return NewtonPoint(
             vector,
             value,
             value - 0.5 * np.sum(precision * vector**2),

@@ -268,7 +268,7 @@ def maximise(
     )
 
 
-class Point(NamedTuple):
+class NewtonPoint(NamedTuple):
     """The posterior at parameters.
 
     Attributes:
@@ -286,13 +286,13 @@ class Point(NamedTuple):
 
 
 def ascend(
-    evaluate: Callable[[np.ndarray], Point],
+    evaluate: Callable[[np.ndarray], NewtonPoint],
     start: np.ndarray,
     count: int,
     *,
     expected: Callable[[np.ndarray], np.ndarray] | None = None,
     tolerance: float = TOLERANCE,
-) -> tuple[Point, bool, int]:
+) -> tuple[NewtonPoint, bool, int]:
     """The maximum by Newton's method with step-halving, as `maximise`, on the host.
 
     Args:
@@ -327,7 +327,7 @@ def ascend(
         point = new
 
 
-def _factored(point: Point, count: int, expected: Any) -> tuple[Point, Any]:
+def _factored(point: NewtonPoint, count: int, expected: Any) -> tuple[NewtonPoint, Any]:
     """The point with a positive definite information, and the factor of that."""
     try:
         return point, cho_factor(regular(point.information, count), check_finite=False)

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 
 from irtjax.comparisons.errors import clustered_covariance, pseudo_inverse
-from irtjax.comparisons.newton import Point, ascend
+from irtjax.comparisons.newton import NewtonPoint, ascend
 from irtjax.data.comparison_table import ComparisonTable
 
 #: Label of the rankings whose pairs a table has.
@@ -107,12 +107,12 @@ def fit_rankings(
     """
     count = rankings.num_subjects
 
-    def evaluate(ability: np.ndarray) -> Point:
+    def evaluate(ability: np.ndarray) -> NewtonPoint:
         value, scores, information = _derivatives(rankings, ability)
         gradient = scores.sum(axis=0) - precision * ability
         information += precision * np.eye(count)
         objective = value - 0.5 * precision * float(ability @ ability)
-        return Point(ability, value, objective, gradient, information)
+        return NewtonPoint(ability, value, objective, gradient, information)
 
     point, converged, _ = ascend(evaluate, np.zeros(count), count)
     covariance = pseudo_inverse(point.information, count)

@@ -25,9 +25,9 @@ from irtjax.comparisons.families import (
     row_derivatives,
 )
 from irtjax.comparisons.newton import (
+    NewtonPoint,
     PairFit,
     PairParameters,
-    Point,
     ascend,
     gradient_of,
     padded,
@@ -231,7 +231,7 @@ def maximum(
     """
     counts = family.counts(outcomes)
 
-    def evaluate(vector: np.ndarray) -> Point:
+    def evaluate(vector: np.ndarray) -> NewtonPoint:
         parameters = unflat(vector, start)
         value, slopes, curves = _derivatives(
             family, rows.gaps(parameters), parameters.shape, counts
@@ -239,7 +239,7 @@ def maximum(
         gradient = gradient_of(rows, slopes, rows.features) - precision * vector
         information = np.diag(precision) - quadratic_of(rows, curves, rows.features)
         objective = value - 0.5 * float(precision @ vector**2)
-        return Point(vector, value, objective, gradient, information)
+        return NewtonPoint(vector, value, objective, gradient, information)
 
     def expected(vector: np.ndarray) -> np.ndarray:
         parameters = unflat(vector, start)

@@ -99,7 +99,7 @@ class CellBlock(NamedTuple):
         return values
 
 
-class MatrixBlock(NamedTuple):
+class StreamedBlock(NamedTuple):
     """All cells of consecutive subjects.
 
     Attributes:
@@ -117,7 +117,7 @@ class MatrixBlock(NamedTuple):
         """Number of subjects."""
         return len(self.values)
 
-    def rows(self, part: slice | np.ndarray) -> MatrixBlock:
+    def rows(self, part: slice | np.ndarray) -> StreamedBlock:
         """The cells of some subjects of the block; `first` is that of the block."""
         return self._replace(values=self.values[part])
 
@@ -154,7 +154,7 @@ class MatrixBlock(NamedTuple):
 
 
 #: Either of them.
-StreamBlock = CellBlock | MatrixBlock
+StreamBlock = CellBlock | StreamedBlock
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -231,11 +231,13 @@ class ResponseStream:
                     ahead = reader.submit(read, edges[k + 1], edges[k + 2])
                 yield block
 
-    def _matrix(self, first: int, end: int) -> MatrixBlock:
+    def _matrix(self, first: int, end: int) -> StreamedBlock:
         """All cells of subjects from `first` to before `end`."""
         size = self.shape[1]
         numbers = _numbers(self.folder / MATRIX, np.int8, first * size, end * size)
-        return MatrixBlock(first, numbers.reshape(end - first, size), self.is_complete)
+        return StreamedBlock(
+            first, numbers.reshape(end - first, size), self.is_complete
+        )
 
     def _cells(self, first: int, end: int) -> CellBlock:
         """The observed cells of subjects from `first` to before `end`."""

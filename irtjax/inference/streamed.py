@@ -61,7 +61,7 @@ MOST_OPERATIONS = 2e12
 MOST_CELLS, CHUNK = 3 * 10**7, 2**14
 
 
-class Piece(NamedTuple):
+class ScoresPiece(NamedTuple):
     """Subjects from `first` to before `end` with all of their cells, then padding."""
 
     first: int
@@ -74,7 +74,7 @@ def is_whole(problem: Problem) -> bool:
     return problem.free.size + 2 <= DENSE_LIMIT
 
 
-def pieces_of(stream: ResponseStream, step: int = 1) -> Iterator[Piece]:
+def pieces_of(stream: ResponseStream, step: int = 1) -> Iterator[ScoresPiece]:
     """All cells of the subjects, as many of them at a time as fill a block.
 
     With `step`, every step-th piece of each block alone.
@@ -99,7 +99,7 @@ def pieces_of(stream: ResponseStream, step: int = 1) -> Iterator[Piece]:
                 observed,
                 subject_weight=jnp.asarray(weight),
             )
-            yield Piece(block.first + start, block.first + start + count, data)
+            yield ScoresPiece(block.first + start, block.first + start + count, data)
 
 
 @stored_jit

@@ -31,7 +31,7 @@ from irtjax.numerics.progress import note_share
 PIECE = 2**19
 
 
-class Piece(NamedTuple):
+class CountsPiece(NamedTuple):
     """Some subjects of a block, with their posteriors on the nodes from `low`."""
 
     rows: np.ndarray
@@ -58,7 +58,7 @@ def pieces_of(
     table: np.ndarray,
     log_weights: np.ndarray,
     centre: np.ndarray | None = None,
-) -> Iterator[Piece]:
+) -> Iterator[CountsPiece]:
     """Posteriors of all subjects, a few thousand of them at a time.
 
     With `centre`, the node nearest to each posterior, subjects of a matrix are taken in
@@ -92,7 +92,7 @@ def pieces_of(
         note_share(done / stream.shape[0], "pass")
 
 
-def _piece(rows, cells, table, log_weights, low: int, high: int) -> Piece | None:
+def _piece(rows, cells, table, log_weights, low: int, high: int) -> CountsPiece | None:
     """Posteriors on the nodes from `low` to before `high`; None where these cut one."""
     num_nodes, dtype = table.shape[2], table.dtype
     if high - low < num_nodes:
@@ -109,7 +109,7 @@ def _piece(rows, cells, table, log_weights, low: int, high: int) -> Piece | None
         high < num_nodes and joint[:, -1].max() > edge
     ):
         return None
-    return Piece(rows, cells, low, joint, (most + np.log(total))[:, 0])
+    return CountsPiece(rows, cells, low, joint, (most + np.log(total))[:, 0])
 
 
 def streamed_counts(

@@ -210,8 +210,8 @@ def _abilities(fit: StreamedFit, ranking: Any, names: pa.Array, own: slice) -> p
     )
     score, score_error = (np.asarray(x)[own] for x in estimates.expected)
     options: dict[str, Any] = {**ends, "level": level, "num_items": stream.shape[1]}
-    known = np.where(observed > 0, mean, 0.0), observed
-    bounds = score_interval(score, score_error, own=known, **options)
+    means = np.where(observed > 0, mean, 0.0), observed
+    bounds = score_interval(score, score_error, own=means, **options)
     texts = flags.no_variation(_margins(fit, total, observed))
     columns = {
         "subject": names,

@@ -29,13 +29,13 @@ from irtjax.data.wording import counted, listing
 from irtjax.validity.success_by_length import (
     LINKS,
     Assumptions,
-    Counts,
-    Curves,
+    RunCounts,
+    SuccessCurves,
     bound,
     fit_curves,
     separated,
 )
-from irtjax.validity.timed_runs import Runs, runs_of
+from irtjax.validity.timed_runs import TimedRuns, runs_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -206,7 +206,7 @@ def _check(chosen: Assumptions, level: float) -> None:
         raise ValueError(f"level {level} is not between 0 and 1")
 
 
-def _check_overlap(counts: Counts) -> None:
+def _check_overlap(counts: RunCounts) -> None:
     """Refuses data in which every subject's curve is a step, or a bound."""
     always, never = _extreme(counts)
     if (always | never | separated(counts)).all():
@@ -248,14 +248,14 @@ class _Analysis(NamedTuple):
         families: Number of families of tasks.
     """
 
-    curves: Curves
+    curves: SuccessCurves
     there: np.ndarray
     horizons: dict[str, np.ndarray]
     trend: Trend | None
     families: int
 
 
-def _analyse(data: Runs, assumed: Assumptions, level: float) -> _Analysis:
+def _analyse(data: TimedRuns, assumed: Assumptions, level: float) -> _Analysis:
     """Fits the curves and derives horizons, bounds and the doubling time."""
     counts = data.counts
     always, never = _extreme(counts)
@@ -293,13 +293,15 @@ def _analyse(data: Runs, assumed: Assumptions, level: float) -> _Analysis:
     return _Analysis(curves, there, found, trend, families)
 
 
-def _extreme(counts: Counts) -> tuple[np.ndarray, np.ndarray]:
+def _extreme(counts: RunCounts) -> tuple[np.ndarray, np.ndarray]:
     """`[subjects]`: those that always succeed, and those that always fail."""
     right, runs = counts.right.sum(axis=1), counts.runs.sum(axis=1)
     return right == runs, right == 0
 
 
-def _trend(data: Runs, curves: Curves, there: np.ndarray, level: float) -> Trend | None:
+def _trend(
+    data: TimedRuns, curves: SuccessCurves, there: np.ndarray, level: float
+) -> Trend | None:
     """Doubling time of the subjects that exceed all earlier ones; None of two or fewer.
 
     Weighted least squares. The variance of the slope c'y is c'Vc of tasks and runs, and
@@ -344,7 +346,9 @@ def _trend(data: Runs, curves: Curves, there: np.ndarray, level: float) -> Trend
     )
 
 
-def _subject_rows(data: Runs, analyses: dict[str, _Analysis]) -> list[dict[str, Any]]:
+def _subject_rows(
+    data: TimedRuns, analyses: dict[str, _Analysis]
+) -> list[dict[str, Any]]:
     """Rows of the subjects, longest horizon first."""
     first = next(iter(analyses.values()))
     every = np.stack([x.horizons["horizon_50"][:, 0] for x in analyses.values()])
@@ -378,7 +382,9 @@ def _subject_rows(data: Runs, analyses: dict[str, _Analysis]) -> list[dict[str, 
     return [rows[k] for k in np.argsort(-known, kind="stable")]
 
 
-def _sensitivity(data: Runs, analyses: dict[str, _Analysis]) -> list[dict[str, Any]]:
+def _sensitivity(
+    data: TimedRuns, analyses: dict[str, _Analysis]
+) -> list[dict[str, Any]]:
     """A row for each set of assumptions, with ratios to the chosen horizons.
 
     Ratios are of the subjects whose horizon is not beyond all tasks, if there are any:
@@ -405,14 +411,14 @@ def _sensitivity(data: Runs, analyses: dict[str, _Analysis]) -> list[dict[str, A
     return rows
 
 
-def _beyond(data: Runs, analysis: _Analysis) -> np.ndarray:
+def _beyond(data: TimedRuns, analysis: _Analysis) -> np.ndarray:
     """`[subjects]`: whether the horizon is beyond all tasks, or only a bound."""
     length = data.counts.length
     log = np.log2(analysis.horizons["horizon_50"][:, 0])
     return ~((log >= length.min()) & (log <= length.max()))
 
 
-def _long_rows(data: Runs, analyses: dict[str, _Analysis]) -> list[dict[str, Any]]:
+def _long_rows(data: TimedRuns, analyses: dict[str, _Analysis]) -> list[dict[str, Any]]:
     """Horizons by assumption and subject."""
     return [
         {
@@ -456,7 +462,7 @@ def _sentence(rows: list[dict[str, Any]], first: _Analysis) -> str:
     return f"{text}."
 
 
-def _doubts(data: Runs, first: _Analysis) -> list[str]:
+def _doubts(data: TimedRuns, first: _Analysis) -> list[str]:
     """Warnings about horizons, intervals and the doubling time."""
     doubts = []
     for mask, what in zip(

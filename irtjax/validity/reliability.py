@@ -347,12 +347,12 @@ def _halves(parts: _Deviations, rng: np.random.Generator) -> np.ndarray:
         seen = parts.seen.astype(float)
         with np.errstate(invalid="ignore", divide="ignore"):
             one, other = one / (seen @ first), other / (seen @ (1 - first))
-    both = np.isfinite(one) & np.isfinite(other)
-    count = np.maximum(both.sum(axis=0), 1)
+    whole = np.isfinite(one) & np.isfinite(other)
+    count = np.maximum(whole.sum(axis=0), 1)
     centred = []
     for half in (one, other):
-        half = np.where(both, half, 0)
-        centred.append(np.where(both, half - half.sum(axis=0) / count, 0))
+        half = np.where(whole, half, 0)
+        centred.append(np.where(whole, half - half.sum(axis=0) / count, 0))
     cross = np.sum(centred[0] * centred[1], axis=0)
     scale = np.sqrt(np.prod([np.sum(x**2, axis=0) for x in centred], axis=0))
     r = np.divide(cross, scale, out=np.full(number, np.nan), where=scale > 0)

@@ -84,8 +84,8 @@ class Assumptions(NamedTuple):
     weights: str = "runs"
 
 
-class Counts(NamedTuple):
-    """Runs by subject and task.
+class RunCounts(NamedTuple):
+    """TimedRuns by subject and task.
 
     Attributes:
         right: `[subjects, tasks]` successes.
@@ -119,7 +119,7 @@ class _Moments(NamedTuple):
     posterior: np.ndarray
 
 
-class Curves(NamedTuple):
+class SuccessCurves(NamedTuple):
     """The estimated model.
 
     Attributes:
@@ -194,7 +194,7 @@ def predictor(link: str, success: float, sd: float) -> float:
     return float(root)
 
 
-def fit_curves(counts: Counts, assumptions: Assumptions) -> Curves:
+def fit_curves(counts: RunCounts, assumptions: Assumptions) -> SuccessCurves:
     """Maximises the marginal likelihood of runs by subject and task.
 
     Each subject must have a success and a failure; `separated` lists those whose own
@@ -212,7 +212,7 @@ def fit_curves(counts: Counts, assumptions: Assumptions) -> Curves:
     if sd < 0:  # The likelihood is that of |tau|.
         bread[-1], bread[:, -1] = -bread[-1], -bread[:, -1]
         meat[-1], meat[:, -1] = -meat[-1], -meat[:, -1]
-    return Curves(
+    return SuccessCurves(
         intercept,
         np.broadcast_to(slope, subjects).copy(),
         abs(sd),
@@ -227,7 +227,7 @@ def fit_curves(counts: Counts, assumptions: Assumptions) -> Curves:
     )
 
 
-def separated(counts: Counts) -> np.ndarray:
+def separated(counts: RunCounts) -> np.ndarray:
     """`[subjects]`: whether a length separates all successes from all failures.
 
     The likelihood of such a subject's own slope has no maximum.
@@ -239,7 +239,7 @@ def separated(counts: Counts) -> np.ndarray:
     return (longest[0] <= shortest[1]) | (longest[1] <= shortest[0])
 
 
-def bound(counts: Counts, curves: Curves, tail: float) -> tuple[float, float]:
+def bound(counts: RunCounts, curves: SuccessCurves, tail: float) -> tuple[float, float]:
     """Intercept and slope of a subject that always succeeds, or always fails.
 
     The intercept is that at which so extreme a result has the chance `tail`, given the
@@ -284,7 +284,7 @@ class _Model(NamedTuple):
     assumptions: Assumptions
 
     @classmethod
-    def of(cls, counts: Counts, assumptions: Assumptions) -> _Model:
+    def of(cls, counts: RunCounts, assumptions: Assumptions) -> _Model:
         """Those of counts."""
         right, runs = counts.right, counts.runs
         weight = np.ones(len(counts.length))

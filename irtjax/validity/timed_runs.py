@@ -1,4 +1,4 @@
-"""Runs of subjects at tasks with their human time, from a table of any columns."""
+"""TimedRuns of subjects at tasks with their human time, from a table of any columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from irtjax.data.wording import counted
-from irtjax.validity.success_by_length import Counts
+from irtjax.validity.success_by_length import RunCounts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,19 +27,19 @@ COLUMNS = {
 PEOPLE = ("human", "humans", "human baseline")
 
 
-class Runs(NamedTuple):
-    """Runs of all subjects, with labels.
+class TimedRuns(NamedTuple):
+    """TimedRuns of all subjects, with labels.
 
     Attributes:
         subjects: Their names.
-        counts: Runs and successes by subject and task.
+        counts: TimedRuns and successes by subject and task.
         dates: `[subjects]` days, NaN where there is none; None without dates.
         has_families: Whether the families of tasks are in the data.
         warnings: What was left out.
     """
 
     subjects: np.ndarray
-    counts: Counts
+    counts: RunCounts
     dates: np.ndarray | None
     has_families: bool
     warnings: list[str]
@@ -117,7 +117,7 @@ def runs_of(
     columns: dict[str, str],
     dates: Mapping[str, Any] | str | None,
     humans: bool,
-) -> Runs:
+) -> TimedRuns:
     """The counts of runs by subject and task."""
     table = _table_of(runs)
     names = _names(table, columns)
@@ -152,7 +152,7 @@ def runs_of(
     right, number = np.zeros(shape), np.zeros(shape)
     np.add.at(right, (row, column), success[there])
     np.add.at(number, (row, column), 1)
-    counts = Counts(
+    counts = RunCounts(
         right,
         number,
         np.log2(of_task(length, minutes)),
@@ -163,7 +163,7 @@ def runs_of(
     if isinstance(dates, str):
         dates = _dates_of(table, subject, dates)
     days = None if dates is None else _days(who, dates)
-    return Runs(who, counts, days, family is not None, warnings)
+    return TimedRuns(who, counts, days, family is not None, warnings)
 
 
 def _of_task(

@@ -14,7 +14,7 @@ from irtjax.validity.horizons import horizons
 from irtjax.validity.success_by_length import (
     LINKS,
     Assumptions,
-    Counts,
+    RunCounts,
     fit_curves,
     predictor,
 )
@@ -28,7 +28,7 @@ CURVES = {
 
 
 def simulate(rng, tasks=83, families=36, subjects=6, slope=0.6, sds=(1.0, 2.0)):
-    """Counts of runs, and the log2 horizons behind them."""
+    """RunCounts of runs, and the log2 horizons behind them."""
     family = np.r_[np.arange(families), rng.integers(0, families, tasks - families)]
     length = rng.uniform(0, 10, tasks)
     horizon = np.linspace(1, 6, subjects)
@@ -37,7 +37,7 @@ def simulate(rng, tasks=83, families=36, subjects=6, slope=0.6, sds=(1.0, 2.0)):
     eta = eta + sds[1] * rng.normal(size=tasks)
     runs = rng.integers(1, 9, eta.shape)
     right = rng.binomial(runs, expit(eta))
-    return Counts(right.astype(float), runs.astype(float), length, family), horizon
+    return RunCounts(right.astype(float), runs.astype(float), length, family), horizon
 
 
 def rows_of(counts):
@@ -222,7 +222,7 @@ def test_people_are_left_out_unless_asked():
 
 
 def altered(**columns):
-    """Runs with other columns."""
+    """TimedRuns with other columns."""
     counts, _ = simulate(np.random.default_rng(8), 20, 5, 2)
     rows = rows_of(counts)
     for name, value in columns.items():

@@ -31,8 +31,8 @@ from irtjax.data.stream import (
     MATRIX_SHARE,
     VALUES,
     CellBlock,
-    MatrixBlock,
     ResponseStream,
+    StreamedBlock,
 )
 from irtjax.data.table_files import is_saved_table
 from irtjax.numerics.progress import note_share
@@ -197,8 +197,8 @@ class _Subjects:
             offset = len(self.names)
             self.names = pa.concat_arrays([self.names, new])
             later = _arrow.index_in(labels, new).to_numpy(zero_copy_only=False) + offset
-            known = places.to_numpy(zero_copy_only=False)
-            codes = np.where(np.isnan(known), later, known).astype(np.int32)
+            earlier = places.to_numpy(zero_copy_only=False)
+            codes = np.where(np.isnan(earlier), later, earlier).astype(np.int32)
         else:
             codes = places.to_numpy(zero_copy_only=False).astype(np.int32)
         rising = codes[0] >= self.last and bool((np.diff(codes) >= 0).all())
@@ -461,7 +461,7 @@ def _wide(
     number[codes + 1] = np.arange(len(codes))
     with open(folder / MATRIX, "r+b") as file:
         for block in stream.blocks():
-            assert isinstance(block, MatrixBlock)
+            assert isinstance(block, StreamedBlock)
             responses = np.maximum(block.values, 0).astype(np.float64)
             own = slice(block.first, block.first + block.num_subjects)
             stream.total[own] = responses.sum(axis=1)
