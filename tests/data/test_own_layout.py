@@ -1,7 +1,6 @@
 """A data layout of a user's own: binary responses in bits, eight cells in a byte."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -16,8 +15,8 @@ from irtjax.numerics.kernels import take_block
 class PackedResponses(AbstractResponses):
     """Right responses and the mask, `[subjects, bytes]` each."""
 
-    right: jax.Array
-    observed: jax.Array
+    right: jnp.ndarray
+    observed: jnp.ndarray
     size: int = eqx.field(static=True)
 
     @property
@@ -43,9 +42,8 @@ def responses(num_subjects=2100, num_items=9):
     right = rng.random((num_subjects, num_items)) < 1 / (1 + np.exp(-ability - easy))
     seen = rng.random(right.shape) < 0.8
     bits = (jnp.asarray(np.packbits(x, axis=1)) for x in (right & seen, seen))
-    return irtjax.Responses(jnp.asarray(right * seen, jnp.int8), jnp.asarray(seen)), (
-        PackedResponses(*bits, num_items)
-    )
+    matrix = irtjax.Responses(jnp.asarray(right * seen, jnp.int8), jnp.asarray(seen))
+    return matrix, PackedResponses(*bits, num_items)
 
 
 def test_a_fit_by_em_is_that_of_the_matrix():
@@ -55,9 +53,8 @@ def test_a_fit_by_em_is_that_of_the_matrix():
         problem = irtjax.Problem.create(model, data)
         solution = method.solve(problem, irtjax.start_values(model, data), run)
         estimates.append(method.estimates(problem, solution, run))
-    wanted, packed = estimates
-    np.testing.assert_allclose(packed.log_likelihood, wanted.log_likelihood, rtol=1e-12)
+    np.testing.assert_allclose(*(x.log_likelihood for x in estimates), rtol=1e-12)
     # The matrix is padded, so that sums are rounded in another order.
     for name in ("coordinates", "ability", "error"):
-        one, other = getattr(packed, name), getattr(wanted, name)
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9, err_msg=name)
+        pair = (getattr(x, name) for x in estimates)
+        np.testing.assert_allclose(*pair, rtol=1e-9, atol=1e-9, err_msg=name)
