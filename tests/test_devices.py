@@ -12,6 +12,7 @@ import irtjax
 from irtjax.data.sharded_responses import NUM_SEGMENTS, ShardedResponses, check_mesh
 from irtjax.estimators.driver import run_jit
 from irtjax.likelihood.padding import divide_problem, pad_start
+from irtjax.models.catalogue import factor_model
 
 SIZES = (1, 2, 4)
 
@@ -87,6 +88,42 @@ def test_em_over_1_2_and_4_devices_is_equal_to_the_last_bit():
     assert float(fits[0].log_lik) == pytest.approx(float(whole.log_lik), rel=1e-10)
     own = jax.tree.map(lambda x: x[:6], fits[0].parameters.items)
     chex.assert_trees_all_close(own, whole.parameters.items, atol=6e-5)
+
+
+def responses_of_two_factors() -> np.ndarray:
+    rng = np.random.default_rng(3)
+    ability, slopes = rng.normal(size=(75, 2)), rng.uniform(0.5, 1.5, (2, 8))
+    values = (rng.random((75, 8)) < 1 / (1 + np.exp(-ability @ slopes))).astype(float)
+    values[rng.random(values.shape) < 0.1] = np.nan
+    return values
+
+
+def test_gaussian_em_over_1_2_and_4_devices_is_equal_to_the_last_bit():
+    values = responses_of_two_factors()
+    data = irtjax.Responses(np.nan_to_num(values).astype(np.int8), ~np.isnan(values))
+    model, method = factor_model(irtjax.Factor(2)), irtjax.GVEM()
+    problem = irtjax.Problem.create(model, data)
+    start, fits = irtjax.start_values(model, data), []
+    for size in SIZES:
+        divided = divide_problem(problem, np.float64, mesh_of(size))
+        own = pad_start(start, divided.data)
+        fits.append(run_jit(divided, method, own, max_steps=20))
+    arrays = [jax.device_get(jax.tree.leaves(fit.state)) for fit in fits]
+    chex.assert_trees_all_equal(*arrays)
+
+
+@pytest.mark.slow
+def test_fits_of_two_factors_are_equal_to_the_last_bit():
+    table = irtjax.ResponseTable.from_arrays(responses_of_two_factors())
+    model = irtjax.Factor(2)
+    fits = [irtjax.fit(table, model, "gvem", mesh=mesh_of(n)) for n in SIZES]
+    whole = irtjax.fit(table, model, "gvem")
+    first, *others = map(columns_of, fits)
+    for other in others:
+        chex.assert_trees_all_equal(first, other)
+    assert fits[0].num_steps == whole.num_steps
+    assert len({fit.log_likelihood for fit in fits}) == 1
+    assert fits[0].log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-10)
 
 
 @pytest.mark.slow

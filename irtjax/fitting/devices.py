@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -69,6 +70,19 @@ def on_one_device(tree: Any) -> Any:
     """Arrays that every device has, on the first device of this process."""
     own = lambda x: jnp.asarray(np.asarray(x)) if isinstance(x, jax.Array) else x
     return jax.tree.map(own, tree)
+
+
+def whole(problem: Problem, task: Task, solution: Any) -> tuple[Problem, Any]:
+    """What errors and scores are computed from, with arrays of this process alone.
+
+    Of several abilities these are not divided: they take the problem of the task.
+    """
+    fit = on_one_device(solution.fit)
+    if problem.model.several:
+        problem, own = task.problem, slice(task.problem.data.num_subjects)
+        place = lambda x: x.subject_log_lik
+        fit = eqx.tree_at(place, fit, fit.subject_log_lik[own])
+    return problem, solution._replace(fit=fit)
 
 
 def joined(estimates: Estimates, problem: Problem) -> Estimates:

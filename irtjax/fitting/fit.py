@@ -21,7 +21,7 @@ from irtjax.estimators.driver import AbstractEstimator, Run
 from irtjax.estimators.timing import Clock, ProgressCallback
 from irtjax.fitting.categories import codes_note
 from irtjax.fitting.defaults import AUTO, choose
-from irtjax.fitting.devices import check_devices, divide, joined, on_one_device
+from irtjax.fitting.devices import check_devices, divide, joined, whole
 from irtjax.fitting.groups import GROUPS, with_groups
 from irtjax.fitting.problem import make_task, specify
 from irtjax.fitting.settings import Settings, check_start, check_values, sort_settings
@@ -134,7 +134,7 @@ def fit(
         solution = task.method.solve(problem, start, run)
         jax.block_until_ready(solution.fit)
     if mesh is not None:
-        solution = solution._replace(fit=on_one_device(solution.fit))
+        problem, solution = whole(problem, task, solution)
     estimates = task.method.estimates(problem, solution, run)
     if mesh is not None:
         estimates = joined(estimates, task.problem)

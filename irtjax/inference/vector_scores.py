@@ -32,6 +32,7 @@ errors, so that differences of subjects have the right error.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -120,7 +121,7 @@ def score_factors(
     start = init.ability if start is None else start
     root = jnp.finfo(dtype).eps ** 0.5
 
-    def of_block(block: Block) -> FactorScores:
+    def of_block(start: Array, block: Block) -> FactorScores:
         rows = rows_of(model, items, data.item_weight, block)
         first = block.rows(start).astype(dtype)
         ability, covariance, last = find_modes(rows, first, mean, precision, num_newton)
@@ -130,9 +131,13 @@ def score_factors(
     if num_newton == 0:
         init = init._replace(ability=start.astype(dtype))
     numbers = _numbers_of_cell(init.ability.shape[1])
-    return data.map_subjects(
-        of_block, init, dtype, numbers=numbers, into=into, between=between
-    )
+    options = {"numbers": numbers, "into": into, "between": between}
+
+    def of_rows(part: AbstractResponses, own: Any) -> tuple[None, FactorScores]:
+        init, start = own
+        return None, part.map_subjects(partial(of_block, start), init, dtype, **options)
+
+    return data.fold(of_rows, (init, start))[1]
 
 
 def _numbers_of_cell(dims: int) -> int:

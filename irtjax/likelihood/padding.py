@@ -89,7 +89,8 @@ def divide_problem(problem: Problem, dtype: Any, mesh: Mesh) -> Problem:
     Rows are added until `NUM_SEGMENTS` divides their number: repeated ones, without
     responses where weights do not remove them. Not for use under jit.
     """
-    problem = pad_problem(problem, dtype)
+    if not problem.model.several:
+        problem = pad_problem(problem, dtype)
     data: Responses = problem.data
     count = -(-data.num_subjects // NUM_SEGMENTS) * NUM_SEGMENTS
     is_own = np.arange(count) < data.num_subjects

@@ -144,14 +144,32 @@ class EMAround(AbstractQuadraticEM):
 
     def sweep(self, problem: Problem, point: FactorPoint, posterior: Placed) -> Sweep:
         """Likelihood of every subject, and what items need of its posterior."""
-        data, (num_items, width) = problem.data, point.stacked.shape
+        constants = _Constants.of(problem, point)
+        one = lambda data, own: self._pass(data, point, constants, *own)
+        rows = posterior, jnp.arange(problem.data.num_subjects)
+        (curvature, gradient, second, total), log_lik = problem.data.fold(one, rows)
+        curvature = curvature.reshape(*point.stacked.shape, -1)
+        items = Quadratic(gradient, curvature)
+        settled = jnp.zeros((), point.stacked.dtype)
+        return Sweep(log_lik, items, second / total, posterior, settled)
+
+    def _pass(
+        self,
+        data: Any,
+        point: FactorPoint,
+        constants: _Constants,
+        posterior: Placed,
+        numbers: Array,
+    ) -> Any:
+        """Sums over some subjects, whose numbers are given, and log-likelihoods."""
+        num_items, width = point.stacked.shape
         dtype, dims = point.stacked.dtype, width - 1
         size = self.block_size(data.num_subjects, num_items, dtype.itemsize)
-        constants = _Constants.of(problem, point)
 
         def body(carry, begin, is_new):
             curvature, gradient, second, total, log_lik = carry
-            part = self._block(problem, point, constants, posterior, begin, size)
+            own = posterior, numbers
+            part = self._block(data, point, constants, own, begin, size)
             weight = block_weight(data, begin, is_new, dtype)
             at = (part.share * weight[:, None]).reshape(-1, 1)
             flat = part.theta.reshape(-1, dims)
@@ -171,11 +189,8 @@ class EMAround(AbstractQuadraticEM):
         zeros = lambda *shape: jnp.zeros(shape, dtype)
         sums = zeros(num_items, width**2), zeros(num_items, width), zeros(dims, dims)
         init = *sums, zeros(), zeros(data.num_subjects)
-        sums_of_all = scan_subject_blocks(body, init, data.num_subjects, size)
-        curvature, gradient, second, total, log_lik = sums_of_all
-        curvature = curvature.reshape(num_items, width, width)
-        items = Quadratic(gradient, curvature)
-        return Sweep(log_lik, items, second / total, posterior, zeros())
+        *sums, log_lik = scan_subject_blocks(body, init, data.num_subjects, size)
+        return tuple(sums), log_lik
 
     def block_size(self, num_subjects: int, num_items: int, itemsize: int) -> int:
         """Subjects of a block, with all cells at all points."""
@@ -193,27 +208,35 @@ class EMAround(AbstractQuadraticEM):
         between: Array | None = None,
     ) -> Likelihoods:
         """Likelihoods on points around modes, some blocks into those of others."""
-        posterior = Placed.around(scores)
-        data, num_items = problem.data, len(point.stacked)
-        num_subjects, dtype = data.num_subjects, point.stacked.dtype
-        size = self.block_size(num_subjects, num_items, dtype.itemsize)
+        num_items, dtype = len(point.stacked), point.stacked.dtype
         constants = _Constants.of(problem, point)
 
-        def body(carry: Likelihoods, begin, is_new) -> Likelihoods:
-            part = self._block(problem, point, constants, posterior, begin, size)
-            weight = block_weight(data, begin, is_new, dtype)
-            variance = carry.variance + weight**2 @ self._variance(part.share)
-            by_subject = put_block(carry.by_subject, part.log_lik, begin)
-            return Likelihoods(by_subject, variance)
+        def one(data: Any, own: tuple[Placed, Array]) -> tuple[Array, Array]:
+            num_subjects = data.num_subjects
+            size = self.block_size(num_subjects, num_items, dtype.itemsize)
 
-        init = Likelihoods.none(num_subjects, dtype) if into is None else into
-        return scan_subject_blocks(body, init, num_subjects, size, between)
+            def body(carry: Likelihoods, begin, is_new) -> Likelihoods:
+                part = self._block(data, point, constants, own, begin, size)
+                weight = block_weight(data, begin, is_new, dtype)
+                variance = carry.variance + weight**2 @ self._variance(part.share)
+                by_subject = put_block(carry.by_subject, part.log_lik, begin)
+                return Likelihoods(by_subject, variance)
+
+            init = Likelihoods.none(num_subjects, dtype) if into is None else into
+            sums = scan_subject_blocks(body, init, num_subjects, size, between)
+            return sums.variance, sums.by_subject
+
+        rows = Placed.around(scores), jnp.arange(problem.data.num_subjects)
+        variance, by_subject = problem.data.fold(one, rows)
+        return Likelihoods(by_subject, variance)
 
     def watched_likelihoods(
         self, problem: Problem, point: FactorPoint, scores: FactorScores
     ) -> Likelihoods:
         """`likelihoods` around modes, in calls that show the share done."""
         count, dtype = problem.data.num_subjects, point.stacked.dtype
+        if problem.data.is_divided:
+            return _likelihoods(self, problem, point, scores)
         return blocks_in_stretches(
             lambda *part: _likelihoods(self, problem, point, scores, *part),
             lambda: Likelihoods.none(count, dtype),
@@ -223,20 +246,24 @@ class EMAround(AbstractQuadraticEM):
 
     def _block(
         self,
-        problem: Problem,
+        data: Any,
         point: FactorPoint,
         constants: _Constants,
-        posterior: Placed,
+        own: tuple[Placed, Array],
         begin: Array,
         size: int,
     ) -> _Block:
-        """Likelihoods of a block of subjects, and its cells at all points."""
+        """Likelihoods of a block of subjects, and its cells at all points.
+
+        `own` are points around each subject, and numbers of subjects for their draws.
+        """
         assert self.points is not None
-        data, dtype = problem.data, point.stacked.dtype
+        posterior, numbers = own
+        dtype = point.stacked.dtype
         num_items, dims = len(point.stacked), posterior.centre.shape[1]
         values = take_block(data.values, begin, size).astype(dtype)
         exposure = take_block(data.exposure, begin, size)
-        rows = begin + jnp.arange(size)
+        rows = take_block(numbers, begin, size)
         z, log_ratio = self.points.of_subjects(rows, dtype)
         root = take_block(posterior.root, begin, size)
         theta = take_block(posterior.centre, begin, size)[:, None]

@@ -97,6 +97,10 @@ class GVEM(AbstractQuadraticEM):
         """Refuses settings that no fit can have."""
         check_least("GVEM", self, num_samples=2, num_inner=1)
 
+    def divides(self, model: Any) -> bool:
+        """Whether a model has several abilities, and no lengths."""
+        return model.several and not (model.multilevel or model.has_lengths)
+
     def first_posterior(self, problem: Problem, start: Start) -> NormalPosteriors:
         """Posteriors without responses."""
         slopes = start.items.discrimination
@@ -109,13 +113,26 @@ class GVEM(AbstractQuadraticEM):
         self, problem: Problem, point: FactorPoint, posterior: NormalPosteriors
     ) -> Sweep:
         """Updates the posteriors, and sums what items need, block by block."""
-        data, rows = problem.data, _Rows.of(problem, point)
-        dtype, (num_items, width) = point.stacked.dtype, point.stacked.shape
+        rows = _Rows.of(problem, point)
+        one = lambda data, old: self._pass(data, rows, old)
+        (curvature, linear, second, total), by_subject = problem.data.fold(
+            one, posterior
+        )
+        bound, settled, mean, covariance = by_subject
+        curvature = curvature.reshape(*point.stacked.shape, -1)
+        gradient = linear - jnp.einsum("jpq,jq->jp", curvature, point.stacked)
+        new, items = NormalPosteriors(mean, covariance), Quadratic(gradient, curvature)
+        return Sweep(bound, items, second / total, new, jnp.sqrt(jnp.max(settled)))
+
+    def _pass(self, data: Any, rows: _Rows, posterior: NormalPosteriors) -> Any:
+        """Sums over some subjects, and their bounds, largest moves and posteriors."""
+        stacked = rows.point.stacked
+        dtype, (num_items, width) = stacked.dtype, stacked.shape
         num_subjects, dims = data.num_subjects, width - 1
         size = block_size_for(num_subjects, num_items, dtype.itemsize)
 
         def body(carry, begin, is_new):
-            curvature, linear, second, total, settled, *by_subject = carry
+            curvature, linear, second, total, *by_subject = carry
             values = take_block(data.values, begin, size).astype(dtype)
             exposure = take_block(data.exposure, begin, size)
             exposure = 1.0 if exposure is None else exposure.astype(dtype)
@@ -144,26 +161,22 @@ class GVEM(AbstractQuadraticEM):
             bend = rows.bend(new) * exposure
             design = moments[:, :width] * weight[:, None]
             at = moments.reshape(-1, width, width)[:, 1:, 1:]
-            pairs = zip(by_subject, (bound, *new), strict=True)
+            own = bound, jnp.max(move, axis=1), *new
+            pairs = zip(by_subject, own, strict=True)
             return (
                 curvature + bend.T @ (moments * weight[:, None]),
                 linear + centred.T @ design,
                 second + jnp.tensordot(weight, at, 1),
                 total + jnp.sum(weight),
-                jnp.maximum(settled, jnp.max(move)),
                 *(put_block(x, y, begin) for x, y in pairs),
             )
 
         zeros = lambda *shape: jnp.zeros(shape, dtype)
         sums = zeros(num_items, width**2), zeros(num_items, width), zeros(dims, dims)
-        by_subject = zeros(num_subjects), *map(jnp.zeros_like, posterior)
-        init = *sums, zeros(), zeros(), *by_subject
+        each = zeros(num_subjects)
+        init = *sums, zeros(), each, each, *map(jnp.zeros_like, posterior)
         results = scan_subject_blocks(body, init, num_subjects, size)
-        curvature, linear, second, total, settled, bound, mean, covariance = results
-        curvature = curvature.reshape(num_items, width, width)
-        gradient = linear - jnp.einsum("jpq,jq->jp", curvature, point.stacked)
-        new, items = NormalPosteriors(mean, covariance), Quadratic(gradient, curvature)
-        return Sweep(bound, items, second / total, new, jnp.sqrt(settled))
+        return results[:4], results[4:]
 
     def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
         """The variational steps, then those on points; see the class."""
