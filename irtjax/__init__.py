@@ -254,12 +254,9 @@ def __getattr__(name: str) -> object:
     elif name in _MODULES:
         value = importlib.import_module(f"irtjax.{name}")
     elif name == "__version__":
-        from importlib.metadata import PackageNotFoundError, version
+        from irtjax._version import package_version
 
-        try:
-            value = version("irtjax")
-        except PackageNotFoundError:
-            value = "0+unknown"  # Run from a source tree that was never installed.
+        value = package_version()
     else:
         raise AttributeError(f"module 'irtjax' has no attribute {name!r}")
     globals()[name] = value

@@ -51,9 +51,9 @@ app = typer.Typer(
 def _version(asked: bool) -> None:
     """Prints the version and ends."""
     if asked:
-        import irtjax
+        from irtjax._version import package_version
 
-        typer.echo(f"irtjax {irtjax.__version__}")
+        typer.echo(f"irtjax {package_version()}")
         raise typer.Exit()
 
 

@@ -78,12 +78,12 @@ class Results:
 
 def _record(data_hash: str, parts: dict[str, str]) -> Callable[[Path], None]:
     """What writes the record of each part into a file."""
-    import irtjax
+    from irtjax._version import package_version
     from irtjax.data.writing import write_text
 
     content = {
         "format": RECORD_FORMAT,
-        "irtjax": irtjax.__version__,
+        "irtjax": package_version(),
         "data_hash": data_hash,
         "parts": parts,
     }
