@@ -126,6 +126,29 @@ def test_fits_of_two_factors_are_equal_to_the_last_bit():
     assert fits[0].log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-10)
 
 
+def test_devices_without_subjects_and_items_of_one_device_keep_the_bits():
+    # 9 subjects are of 16 rows: of four devices the last one has copies alone, and only
+    # the first one has responses to the last item.
+    values = np.array([[0, 1, 0, 1, 1, 0, 1, 0, 1], [1, 0, 0, 1, 1, 1, 0, 0, 1]] * 2).T
+    observed = np.ones(values.shape, bool)
+    observed[4:, 3] = False
+    data = irtjax.Responses(values.astype(np.int8), observed)
+    # At the usual tolerance log-likelihoods without priors differ by 1e-5 of their size.
+    nodes = jnp.linspace(-6, 6, 61)
+    model, method = irtjax.MODELS["rasch"](), irtjax.EM(nodes=nodes, tolerance=1e-9)
+    problem = irtjax.Problem.create(model, data)
+    start, fits = irtjax.start_values(model, data), []
+    whole = run_jit(problem, method, start)
+    for size in (1, 4):
+        divided = divide_problem(problem, np.float64, mesh_of(size))
+        fits.append(run_jit(divided, method, pad_start(start, divided.data)))
+    weight = np.asarray(divided.data.subject_weight).reshape(4, -1)
+    assert len(weight.ravel()) == 16 and not weight[3].any()
+    arrays = [jax.device_get(jax.tree.leaves(fit.state)) for fit in fits]
+    chex.assert_trees_all_equal(*arrays)
+    assert float(fits[0].log_lik) == pytest.approx(float(whole.log_lik), rel=1e-10)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["em", "mm", "saem"])
 def test_fits_over_1_2_and_4_devices_are_equal_to_the_last_bit(method):
