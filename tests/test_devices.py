@@ -133,7 +133,7 @@ def test_devices_without_subjects_and_items_of_one_device_keep_the_bits():
     observed = np.ones(values.shape, bool)
     observed[4:, 3] = False
     data = irtjax.Responses(values.astype(np.int8), observed)
-    # At the usual tolerance log-likelihoods without priors differ by 1e-5 of their size.
+    # At the usual tolerance log-likelihoods without priors differ by 1e-5 relative.
     nodes = jnp.linspace(-6, 6, 61)
     model, method = irtjax.MODELS["rasch"](), irtjax.EM(nodes=nodes, tolerance=1e-9)
     problem = irtjax.Problem.create(model, data)
