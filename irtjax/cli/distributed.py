@@ -37,7 +37,8 @@ class Devices(opt.Machine):
         int | None,
         opt.option(
             "Divide the subjects over 1, 2, 4 or 8 devices of each process: cores, or"
-            " accelerators. The results are the same to the last bit."
+            " accelerators. The results are the same to the last bit, of scores to"
+            " rounding."
         ),
     ] = None
     distributed: Annotated[

@@ -80,7 +80,7 @@ def fit(
         progress: Called a few times a second while the fit runs.
         mesh: Devices that subjects are divided over, such as
             ``jax.make_mesh((4,), ("subjects",))``; None for one. The result is the
-            same to the last bit for 1, 2, 4 and 8 of them.
+            same to the last bit for 1, 2, 4 and 8 of them, of scores to rounding.
         **settings: See `fitting.settings.Settings`. For a method given by name also the
             fields of its class: ``num_draws=2000`` for "nuts".
 

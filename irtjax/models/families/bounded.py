@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from irtjax.data.arrays import places_of
 from irtjax.data.responses import Responses
@@ -263,9 +265,24 @@ def log_base_total(model: Model, items: Items, data: Responses) -> float:
     family = model.family
     if not isinstance(family, AbstractScoreFamily):
         return 0.0
+    if data.is_divided:
+        # No process has all rows of the matrix.
+        return float(np.sum(np.asarray(_log_bases(family, items, data), np.float64)))
     cells = np.asarray(family.log_base(data.values, items), np.float64)
     seen = True if data.observed is None else np.asarray(data.observed)
     return float(np.sum(cells, where=seen))
+
+
+@eqx.filter_jit
+def _log_bases(family: Any, items: Items, data: Responses) -> Array:
+    """Sums of h(y) over the observed responses of each subject."""
+
+    def of_rows(part: Responses, rows: None) -> tuple[None, Array]:
+        del rows
+        seen = True if part.observed is None else part.observed
+        return None, jnp.sum(family.log_base(part.values, items), axis=1, where=seen)
+
+    return data.fold(of_rows)[1]
 
 
 def _check_binary(table: ResponseTable, columns: np.ndarray) -> None:
