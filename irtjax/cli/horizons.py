@@ -10,7 +10,6 @@ from irtjax.cli import options as opt
 from irtjax.cli.long_tables import rows_of
 from irtjax.cli.output import check_out_folder, print_json, write_files, written
 from irtjax.cli.progress import ProgressLine
-from irtjax.cli.side_tables import column, read_content
 
 if TYPE_CHECKING:
     from irtjax.validity.horizons import Horizons
@@ -62,6 +61,8 @@ class RunColumns:
         """Dates by subject, or the column of the runs that has them."""
         if self.dates is None:
             return self.date
+        from irtjax.cli.side_tables import column, read_content
+
         content = read_content("--dates", self.dates)
         key = self.subject if self.subject in content.column_names else "subject"
         subjects = column("--dates", self.dates, content, str(key))
