@@ -173,6 +173,7 @@ LONG = {
     "multilevel",
     "multilevel-estimation",
     "neural",
+    "new-models",
     "numpyro",
     "posterior-checks",
     "relatives",
