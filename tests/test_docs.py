@@ -328,7 +328,7 @@ def test_the_pages_of_the_command_line_have_every_command_and_option():
     pages = sorted(DOCS.glob("cli*.md"))
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     sections = dict(
-        re.findall(r"^## `irtjax (\w+)`\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+        re.findall(r"^## `irtjax ([\w-]+)`\n(.*?)(?=^## |\Z)", text, re.M | re.S)
     )
     commands = get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
     assert set(sections) == set(commands)

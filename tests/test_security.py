@@ -15,6 +15,8 @@ MODULES = {"socket", "ssl", "http", "urllib", "requests", "ftplib", "smtplib", "
 MODULES |= {"marshal", "dill", "cloudpickle", "joblib", "httpx", "aiohttp", "yaml"}
 #: What starts a process: the test of jaxlib in a child, and `adapt --run COMMAND`.
 STARTS = {"_backend.py": {"subprocess"}, "cli/harness.py": {"subprocess"}}
+#: A parent that watches its own process, started with the arguments of the command.
+STARTS["cli/distributed.py"] = {"subprocess"}
 #: Pickle is written into a hash, and never read.
 PICKLERS = {"numerics/programs.py": {"pickle"}}
 

@@ -48,7 +48,7 @@ MODELS = {
 DRAWS = "draws from a posterior and has no steps to run: use irtjax.fit"
 #: Why a method does not take a model.
 REFUSED = {
-    ("em", 3): "a step of EM needs one ability, and a factor model has 3: use GVEM",
+    ("em", 3): "abilities of a factor model need [nodes, 3]: pass such nodes",
     ("gvem", 1): "GVEM fits at least two abilities, and a 2pl model has one",
     ("saem", 3): "method 'saem' fits one ability, and a factor model has 3",
     ("gradient", 3): "method 'gradient' fits one ability, and a factor model has 3",
@@ -86,7 +86,7 @@ def test_a_method_refuses_in_one_line(name, abilities):
         lambda: fit_of(name, abilities),
         jax.jit(lambda: fit_of(name, abilities)),
     ):
-        with pytest.raises(ValueError, match="fits|needs|draws|cannot") as raised:
+        with pytest.raises(ValueError, match="fits|need|draws|cannot") as raised:
             call()
         message = str(raised.value).splitlines()
         assert len(message) == 1 and REFUSED[name, abilities] in message[0]

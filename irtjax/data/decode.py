@@ -198,7 +198,8 @@ def is_nested(data: bytes, most: int = 200) -> bool:
 def _reason(error: Exception, data: bytes) -> str:
     """The message of a decoder as the end of a sentence."""
     text = " ".join(str(error).split())
-    if isinstance(error, UnicodeError):
+    # msgspec says so by an error of its own from 0.23 on.
+    if isinstance(error, UnicodeError) or "Invalid UTF-8" in text:
         return "it holds bytes that are not UTF-8 text; save it as UTF-8"
     if not isinstance(error, msgspec.ValidationError):
         return _no_json(text, data)

@@ -286,7 +286,7 @@ class NoLengths(eqx.Module):
 
     def log_ability(self, parameters: None, data: Responses, theta: Array) -> Array:
         """Log density 0 of no lengths, `[subjects]`."""
-        return jnp.zeros_like(theta)
+        return jnp.zeros(theta.shape[:1], theta.dtype)
 
     def log_prior(self, parameters: None, item_weight: Array | None = None) -> float:
         """Log prior 0 of no parameters."""

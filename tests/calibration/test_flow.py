@@ -160,9 +160,20 @@ def test_weights_of_several_abilities_are_derivatives_of_expected_scores():
 
     values = rng.integers(0, 2, (3, 6))
     modes, covariances = map(np.array, zip(*map(mode, values), strict=True))
-    none: Any = (None,) * 5
+    none: Any = None
     found = Factors(
-        np.array(["a", "b"]), *none, modes, covariances, modes, covariances, "none", 1.0
+        names=np.array(["a", "b"]),
+        loadings=none,
+        loadings_error=none,
+        structure=none,
+        communality=none,
+        correlation=none,
+        ability=modes,
+        covariance=covariances,
+        mean=modes,
+        spread=covariances,
+        rotation="none",
+        share_at_best=1.0,
     )
     fit = of_ranks([3, 2, 1], values.mean(axis=1))
     zero = np.zeros(6)

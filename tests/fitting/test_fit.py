@@ -271,7 +271,7 @@ def test_settings_that_nothing_would_use_are_refused():
         ({"model": model, "method": "em", "priors": None}, "state it in the model"),
         ({"method": EM(), "population": "histogram"}, r"EM\(population='histogram'\)"),
         ({"method": "em", "num_draws": 9}, "num_draws requires method saem or nuts"),
-        ({"method": "mm", "resume": True}, "resume requires method nuts; mm does not"),
+        ({"method": "mm", "resume": True}, "resume=True, but there is no checkpoint"),
         ({"method": "em", "priours": None}, "no setting 'priours'; there are anchor"),
         # Whatever the value: the default of another method is not in use either.
         (

@@ -8,7 +8,7 @@ import pytest
 
 import irtjax
 from irtjax.data.responses import Responses
-from irtjax.estimators import driver, estimates
+from irtjax.estimators import driver, item_estimates
 from irtjax.inference import covariance, expected
 from irtjax.likelihood import padding, problem, quadrature
 
@@ -128,7 +128,7 @@ def test_data_of_about_the_same_size_share_programs(stores_one_each):
     watch(
         driver.begin_jit,
         driver.run_jit,
-        estimates._coordinates,
+        item_estimates._coordinates,
         covariance._covariance,
         expected.expected_scores,
         quadrature.largest_information,
