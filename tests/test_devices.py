@@ -98,6 +98,7 @@ def responses_of_two_factors() -> np.ndarray:
     return values
 
 
+@pytest.mark.slow
 def test_gaussian_em_over_1_2_and_4_devices_is_equal_to_the_last_bit():
     values = responses_of_two_factors()
     data = irtjax.Responses(np.nan_to_num(values).astype(np.int8), ~np.isnan(values))

@@ -45,6 +45,7 @@ def test_a_gate_fails_unless_the_claim_is_supported(file):
     assert "needs" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_fit_has_its_responses(file, tmp_path):
     fit = tmp_path / "fit"
     words = ["fit", str(file), "--model", "rasch", "--method", "em", "--out", str(fit)]
