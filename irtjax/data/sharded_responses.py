@@ -253,6 +253,7 @@ class ShardedResponses(AbstractResponses):
         init: Any,
         dtype: Any,
         *,
+        size: int | None = None,
         between: Int[Array, "2"] | None = None,
     ) -> Any:
         """Sums over subjects, added to `init`; always of all blocks."""
@@ -263,7 +264,8 @@ class ShardedResponses(AbstractResponses):
             moved = lambda block, is_new: function(
                 block._replace(start=block.start + number[0]), is_new
             )
-            return part.sum_subjects(moved, zeros, dtype), None
+            rows = None if size is None else min(size, part.num_subjects)
+            return part.sum_subjects(moved, zeros, dtype, size=rows), None
 
         added = self.fold(sums, jnp.arange(self.num_subjects))[0]
         return jax.tree.map(jnp.add, init, added)

@@ -192,7 +192,8 @@ def reliability(
             or the level is not between 0 and 1.
 
     >>> rng = np.random.default_rng(0)
-    >>> right = rng.normal(size=(60, 1)) + rng.normal(size=(60, 40)) > 0
+    >>> easy, noise = rng.normal(size=40), rng.normal(size=(60, 40))
+    >>> right = rng.normal(size=(60, 1)) + easy + noise > 0
     >>> result = reliability(right.astype(float))
     >>> abs(result.alpha - result.components.design().coefficient) < 1e-9
     True

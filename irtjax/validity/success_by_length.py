@@ -255,7 +255,8 @@ def bound(counts: RunCounts, curves: SuccessCurves, tail: float) -> tuple[float,
         eta = intercept - slope * length + curves.sd * curves.nodes
         eta = np.clip(eta, -LARGEST, LARGEST)
         value = LINKS[curves.assumptions.link](eta, right, runs)[0]
-        return float(np.sum(logsumexp(value + weights, axis=1))) - np.log(tail)
+        chances = np.asarray(logsumexp(value + weights, axis=1))
+        return float(chances.sum()) - np.log(tail)
 
     wide = 20 + 5 * curves.sd + abs(slope) * float(np.abs(length).max())
     if excess(-wide) * excess(wide) > 0:
