@@ -169,6 +169,7 @@ LONG = {
     "joint",
     "joint-estimation",
     "joint-bias",
+    "large-data",
     "latency",
     "multilevel",
     "multilevel-estimation",
