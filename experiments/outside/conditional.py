@@ -70,9 +70,9 @@ def compare(name: str, binary: np.ndarray, ordered: np.ndarray | None) -> list[R
     inside = (binary.sum(1) > 0) & (binary.sum(1) < size)
     # eRm leaves out those without a finite estimate, all or none right.
     ability = np.array(theirs["ability"], float)[inside]
-    found = item_fit(family, items, ability, DenseCells(binary[inside]))
+    statistics = item_fit(family, items, ability, DenseCells(binary[inside]))
     for quantity in ("infit", "outfit"):
-        gap = np.abs(getattr(found, quantity) - np.array(theirs[quantity])).max()
+        gap = np.abs(getattr(statistics, quantity) - np.array(theirs[quantity])).max()
         rows.append({"data": name, "quantity": f"{quantity}, difference",
                      "largest gap / SE": float(gap)})  # fmt: skip
     return rows

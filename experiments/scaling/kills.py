@@ -70,17 +70,17 @@ def child_of(process: subprocess.Popen[str]) -> int | None:
         return None
 
 
-def stop_one(both: list[subprocess.Popen[str]], longest: float) -> str:
+def stop_one(processes: list[subprocess.Popen[str]], longest: float) -> str:
     """Kills or stops one of two processes; how, or "" if the fit had ended."""
     time.sleep(random.uniform(1, longest))
     how = random.choices(["SIGKILL", "SIGSTOP"], [4, 1])[0]
     victim = random.randrange(2)
-    child = child_of(both[victim])
+    child = child_of(processes[victim])
     if child is None:
         return ""
     os.kill(child, getattr(signal, how))
     if how == "SIGSTOP":
-        both[1 - victim].wait(PATIENCE)
+        processes[1 - victim].wait(PATIENCE)
         os.kill(child, signal.SIGKILL)
     return how
 
@@ -91,8 +91,8 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--longest", type=float, default=15.0, help="seconds of a run")
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    random.seed(given.seed)
+    arguments = parser.parse_args()
+    random.seed(arguments.seed)
     folder = Path(tempfile.mkdtemp())
     write_responses(folder / "responses.csv")
     began = time.perf_counter()
@@ -100,12 +100,12 @@ def main() -> None:
     assert one.wait() == 0, one.communicate()
     whole = time.perf_counter() - began
     kills, ends, resumed = {"SIGKILL": 0, "SIGSTOP": 0}, 0, 0
-    while sum(kills.values()) < given.kills:
+    while sum(kills.values()) < arguments.kills:
         resumed += (folder / "two.fit.npz").exists()
-        both = start_both(folder)
-        how = stop_one(both, max(given.longest, whole))
-        reports = [process.communicate(timeout=PATIENCE) for process in both]
-        codes = [process.returncode for process in both]
+        processes = start_both(folder)
+        how = stop_one(processes, max(arguments.longest, whole))
+        reports = [process.communicate(timeout=PATIENCE) for process in processes]
+        codes = [process.returncode for process in processes]
         if codes == [0, 0]:
             ends += 1
             for name in TABLES:

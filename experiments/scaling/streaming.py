@@ -7,7 +7,7 @@
 Responses of a 2PL are simulated a part at a time: `few` has 100 responses of each
 subject to random ones of 10,000 items (100,000 from 10^9 responses on), `all` has
 100 items and every response. A small file is fitted first in the process, so that what
-Python, JAX and compilation take is told apart from what the data take.
+Python, JAX and compilation take is separate from what the data take.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def _show(result: Horizons, out: Path | None) -> None:
     header += ["doubling days"] if dated else []
     screen.show_table("Ratio to the horizons above", header, cells)
     left = len(rows) - MOST_SUBJECTS
-    more = [f"And {left:,} more subjects: --out DIR, --json."] if left > 0 else []
+    hidden = [f"And {left:,} more subjects: --out DIR, --json."] if left > 0 else []
     place = [] if out is None else [written(out, TABLES)]
-    screen.show_sentences([*more, result.sentence, *place])
+    screen.show_sentences([*hidden, result.sentence, *place])
     screen.show_warnings(result.warnings, ())

@@ -138,7 +138,7 @@ def partners_of_matrix(
     Blocks of items are compared two by two, so that no matrix of all pairs is made.
     """
     blocks = list(matrix_blocks(items, values, exposure))
-    partner, most = np.full(values.shape[1], -1), np.full(values.shape[1], -1.0)
+    partner, merits = np.full(values.shape[1], -1), np.full(values.shape[1], -1.0)
     sums: Any = None
     for first, second in watched(list(combinations_with_replacement(blocks, 2))):
         compared = _compare(numbers, merit, subjects, first, second)
@@ -147,9 +147,9 @@ def partners_of_matrix(
             own = own[own >= 0]
             place, value, total = (np.asarray(x)[..., : len(own)] for x in best)
             sums = np.zeros((len(total), len(partner))) if sums is None else sums
-            better = value > most[own]
+            better = value > merits[own]
             at = own[better]
-            partner[at], most[at] = place[better], value[better]
+            partner[at], merits[at] = place[better], value[better]
             sums[:, at] = total[:, better]
     return partner, sums
 

@@ -372,14 +372,15 @@ def _subject_rows(
         row["horizon_50_most"] = float(seen.max()) if len(seen) else math.nan
         if data.dates is not None:
             day = data.dates[place]
-            known = np.isfinite(day)
+            dated = np.isfinite(day)
             # As text, which JSON has too.
-            row["date"] = str(datetime.date.fromordinal(int(day))) if known else None
+            row["date"] = str(datetime.date.fromordinal(int(day))) if dated else None
         rows.append(row)
     value = first.horizons["horizon_50"]
     # Bounds stand for horizons that are unknown: at least, or at most so long.
-    known = np.where(np.isnan(value[:, 0]), np.fmax.reduce(value, axis=1), value[:, 0])
-    return [rows[k] for k in np.argsort(-known, kind="stable")]
+    length = np.fmax.reduce(value, axis=1)
+    length = np.where(np.isnan(value[:, 0]), length, value[:, 0])
+    return [rows[k] for k in np.argsort(-length, kind="stable")]
 
 
 def _sensitivity(

@@ -176,7 +176,7 @@ def reliability(
     The difference that two subjects must have is :math:`z \sqrt{2}` standard errors of
     measurement: among subjects of equal ability, as many pairs as `level` says differ
     by less. The interval of alpha is Feldt's (1965, Psychometrika 30): in simulations
-    of 10 to 100 subjects it held 93.5 to 97 %, percentiles of the bootstrap 84 to 93.
+    of 10 to 100 subjects it covered 93.5 to 97 %, bootstrap percentiles 84 to 93.
 
     Args:
         data: A `ResponseTable`, a matrix `[subjects, items]` with NaN where missing, or
@@ -506,8 +506,8 @@ def _sentence(
     )
     text = (
         f"Two {noun}s must differ by {size} on {counted(row['items'], 'item')} to be"
-        f" told apart ({level:.0%}); reliability (alpha) {row['alpha']:.2f}"
-        f" [{row['alpha_lower']:.2f}, {row['alpha_upper']:.2f}]"
+        f" significantly different ({level:.0%}); reliability (alpha)"
+        f" {row['alpha']:.2f} [{row['alpha_lower']:.2f}, {row['alpha_upper']:.2f}]"
     )
     if runs is not None:
         text += (

@@ -185,8 +185,8 @@ def _of_task(
 def _dates_of(table: pa.Table, subject: str, name: str) -> dict[str, Any]:
     """Dates by subject, from a column of the runs."""
     if name not in table.column_names:
-        known = ", ".join(table.column_names)
-        raise ValueError(f"there is no column {name!r} of dates among {known}")
+        names = ", ".join(table.column_names)
+        raise ValueError(f"there is no column {name!r} of dates among {names}")
     dates: dict[str, Any] = {}
     for who, date in zip(_labels(table, subject), table[name].to_pylist(), strict=True):
         if dates.setdefault(who, date) != date:
