@@ -427,7 +427,7 @@ def test_an_item_of_a_factor_model_has_a_curve_for_each_factor(fit, open_page):
     names = ["maths", "<b>language</b>"]
     scores = [np.zeros((len(fit.subject_names), *shape)) for shape in ((2,), (2, 2))]
     tables = slope, None, slope, np.ones(15), np.eye(2), *scores, *scores
-    factors = Factors(np.array(names), *tables, "none", 1.0)
+    factors = Factors(*tables, "none", 1.0, names=np.array(names))
     several = dataclasses.replace(
         fit.with_part(factors),
         model=factor_model(Factor(factors=2)),
