@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,9 @@ from irtjax.calibration.leaderboard_text import (
     rank_span,
     tie_ranks,
 )
+from irtjax.calibration.runs import run_errors_of
 from irtjax.calibration.scale import compares_means
-from irtjax.calibration.tables import OWN, ability_interval, floats, score_interval
+from irtjax.calibration.tables import floats, interval_columns
 from irtjax.data import ResponseTable, read
 from irtjax.data.coding import coded_as
 from irtjax.data.frames import HasTable
@@ -27,7 +29,7 @@ from irtjax.data.result_text import with_level
 from irtjax.data.reversal import aligned
 from irtjax.data.wording import NOUNS
 from irtjax.models.families.bounded import in_unit_range
-from irtjax.models.model import response_ends, response_size
+from irtjax.models.model import response_size
 from irtjax.ranking.accuracy import (
     ENOUGH_CLUSTERS,
     PairedDifference,
@@ -166,7 +168,7 @@ def rank(
     sorted_table = table.take(pa.array(best_first))
     columns = dict(zip(table.column_names, sorted_table.columns, strict=True))
     if chosen != fit.level:
-        columns |= _intervals(fit, sorted_table, chosen)
+        columns |= interval_columns(fit, sorted_table, chosen)
         # Degrees of freedom are not kept, so accuracies have no other interval.
         for name in [x for x in columns if x.startswith("accuracy")]:
             if name.endswith(("_lower", "_upper")):
@@ -181,21 +183,6 @@ def rank(
     pairs = ranked.num_pairs, ranked.num_different
     words = heading(fit), nouns_of(fit)[0]
     return RankedSubjects(result, groups, *pairs, chosen, *words)
-
-
-def _intervals(fit: Calibration, table: pa.Table, level: float) -> dict[str, Any]:
-    """Columns of intervals of abilities and expected scores, of another level."""
-    import pyarrow as pa
-
-    names = "ability", "ability_se", "expected_score", "expected_score_se"
-    ability, error, *score = floats(table, *names)
-    mean, count = floats(table, *OWN)
-    ends = response_ends(fit.model)
-    options = {"own": (mean, count), "num_items": len(fit.item_names)}
-    bounds = score_interval(*score, level=level, **ends, **options)
-    own = ability_interval(fit, ability, error, level, **options)
-    names = "lower", "upper", "expected_score_lower", "expected_score_upper"
-    return dict(zip(names, map(pa.array, (*own, *bounds)), strict=True))
 
 
 def _clusters_of(fit: Calibration, table: ResponseTable) -> tuple[Any, str]:
@@ -264,7 +251,8 @@ def compare(
         exposure = table.observed if table.trials is None else table.trials
         labels, unit = _clusters_of(fit, table)
         top = 1.0 if table.trials is not None else response_size(fit.model)
-        options = {"top": top, "level": chosen}
+        runs = run_errors_of(table, fit.options.get("run_sd", 0.0), fit.options)
+        options = {"top": top, "level": chosen, "run_error": math.hypot(*runs)}
         paired = paired_difference(table.values, exposure, labels, **options)
     shared, scale = (
         None if part is None else part[places]
@@ -285,7 +273,12 @@ def compare(
 
 
 def compare_responses(
-    table: ResponseTable, first: str, second: str, *, level: float = 0.95
+    table: ResponseTable,
+    first: str,
+    second: str,
+    *,
+    level: float = 0.95,
+    run_sd: float = 0.0,
 ) -> tuple[PairedDifference, int]:
     """Compares the accuracies of two subjects, without a model.
 
@@ -294,6 +287,7 @@ def compare_responses(
         first: Name of one subject.
         second: Name of the other.
         level: Level of the interval.
+        run_sd: Standard deviation of a score from run to run (`calibration.runs`).
 
     Returns:
         The paired difference, first less second, and the number of shared items.
@@ -312,7 +306,9 @@ def compare_responses(
     exposure = table.observed if table.trials is None else table.trials
     top = 1.0 if table.trials is not None else float(max(table.values.max(), 1))
     labels = table.item_facets.get("benchmark")
+    runs = run_errors_of(table, run_sd)
     options: dict[str, Any] = {"top": top, "level": level}
+    options["run_error"] = math.hypot(*runs)
     difference = paired_difference(table.values, exposure, labels, **options)
     seen = np.ones(table.values.shape) if exposure is None else exposure
     if difference is None:

@@ -364,6 +364,21 @@ def ability_interval(
     return ability - half, ability + half
 
 
+def interval_columns(fit: Any, table: pa.Table, level: float) -> dict[str, Any]:
+    """Columns of intervals of abilities and expected scores, of their errors."""
+    import pyarrow as pa
+
+    names = "ability", "ability_se", "expected_score", "expected_score_se"
+    ability, error, *score = floats(table, *names)
+    mean, count = floats(table, *OWN)
+    ends = response_ends(fit.model)
+    options = {"own": (mean, count), "num_items": len(fit.item_names)}
+    bounds = score_interval(*score, level=level, **ends, **options)
+    own = ability_interval(fit, ability, error, level, **options)
+    names = "lower", "upper", "expected_score_lower", "expected_score_upper"
+    return dict(zip(names, map(pa.array, (*own, *bounds)), strict=True))
+
+
 def _clopper_pearson(share, count, level: float) -> tuple[np.ndarray, np.ndarray]:
     """Exact interval of a binomial chance; from 0 to 1 without responses."""
     right, tail = share * count, (1 - level) / 2

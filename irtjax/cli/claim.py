@@ -34,10 +34,7 @@ class ClaimOptions:
             "Score of the record, in points. \\[default: the best of the others]"
         ),
     ] = None
-    run_sd: Annotated[
-        float,
-        opt.option("Standard deviation of a score from run to run, in points.", min=0),
-    ] = 0.0
+    run_sd: opt.RunSd = None
     anytime: Annotated[
         bool,
         opt.option("The verdict holds however often it is looked at.", "--anytime"),

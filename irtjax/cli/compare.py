@@ -50,6 +50,7 @@ def compare_command(
         opt.option("Folder of a fit; without it the logs are fitted.", metavar="DIR"),
     ] = None,
     level: opt.SomeLevel = None,
+    run_sd: opt.RunSd = None,
     out: Annotated[
         Path | None,
         opt.out("DIR", "Folder for report.html, the page that begins with the two."),
@@ -75,10 +76,11 @@ def compare_command(
     for name in {*config.typed(reading.chosen())} - {"texts"} if not files else ():
         raise ValueError(f"--{name.replace('_', '-')} requires LOGS to read")
     if fit is not None and is_arena(fit):
-        if files or gate.fail_if or out:
+        if files or gate.fail_if or out or run_sd:
             raise ValueError(
-                f"{fit} is the folder of an arena, which takes no LOGS, --fail-if or"
-                " --out: leave them out, --json prints difference and p-value"
+                f"{fit} is the folder of an arena, which takes no LOGS, --fail-if,"
+                " --run-sd or --out: leave them out, --json prints difference and"
+                " p-value"
             )
         quiet, json = output.quiet, output.json
         compare_saved(fit, first, second, level=level, quiet=quiet, json=json)
@@ -88,6 +90,8 @@ def compare_command(
     conditions = gate.conditions(first, second, has_data)
     with ProgressLine(output.quiet) as progress:
         pair = _pair(first, second, fit, files, reading, progress)
+        if run_sd:
+            pair.count_runs(run_sd)
         if level is None:
             level = 0.95 if pair.fit is None else pair.fit.level
         progress("compare")
@@ -127,6 +131,14 @@ class _Pair:
     fit: Calibration | None
     table: ResponseTable | None
     result: Any = None
+    run_sd: float = 0.0
+
+    def count_runs(self, run_sd: float) -> None:
+        """Makes errors count a standard deviation from run to run, in points."""
+        from irtjax.calibration.runs import with_run_sd
+
+        self.run_sd = run_sd
+        self.fit = None if self.fit is None else with_run_sd(self.fit, run_sd)
 
     def compare(self, level: float) -> str:
         """Compares the two; returns the line."""
@@ -142,7 +154,8 @@ class _Pair:
             from irtjax.calibration.rank import compare_responses
 
             assert self.table is not None
-            paired = compare_responses(self.table, *names, level=level)
+            settings = {"level": level, "run_sd": self.run_sd}
+            paired = compare_responses(self.table, *names, **settings)
             self.result, options["items"] = paired
             options["unit"] = self.table.nouns[1]
         return comparison_line(*names, self.result, **options)
@@ -158,11 +171,13 @@ class _Pair:
         """The comparison in words."""
         if self.fit is None:
             return []
+        from irtjax.calibration.runs import ONE_RUN
         from irtjax.calibration.scale import compares_means
         from irtjax.report.summary import direction_sentences
 
         means = compares_means(self.fit)
         lines = _sentences(self.first, self.second, self.result, level, means)
+        lines += [f"{ONE_RUN[0].upper()}{ONE_RUN[1:]}."] * (ONE_RUN in self.fit.notes)
         return lines + direction_sentences(self.fit)
 
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from irtjax.cli.options import RUN_SD
 from irtjax.fitting.setting_types import Settings, typed_as
 
 
@@ -166,6 +167,7 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             metavar="COLUMN",
             side=True,
         ),
+        FitOption("run_sd", RUN_SD, metavar="X"),
         FitOption(
             "start",
             "Start: proportions, spectral or low_rank. \\[default: proportions]",

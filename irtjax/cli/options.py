@@ -71,6 +71,12 @@ Level = Annotated[float, option("Level of all intervals, such as 0.95.")]
 SomeLevel = Annotated[
     float | None, option("Level of the intervals; else that of the fit.")
 ]
+#: Help of `--run-sd`.
+RUN_SD = (
+    "Standard deviation of a score from run to run, in points, that errors count. Of"
+    " coding agents it exceeds 1.5, even at temperature 0 (arXiv:2602.07150)."
+)
+RunSd = Annotated[float | None, option(RUN_SD, metavar="X", min=0)]
 Float32 = Annotated[
     bool,
     option(

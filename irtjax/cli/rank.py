@@ -89,6 +89,7 @@ def rank_command(
             "Seed of new draws. \\[default: the draws of the fit]", metavar="N", min=0
         ),
     ] = None,
+    run_sd: opt.RunSd = None,
     everything: Annotated[
         bool, opt.option("Every row, however long the table.", "--all")
     ] = False,
@@ -107,8 +108,11 @@ def rank_command(
     moves.check(files)
     _check_reading(reading, files)
     if moves.flow is not None:
-        _check_unused(level=level, draws=draws, seed=seed, all=everything or None)
+        unused = {"level": level, "draws": draws, "seed": seed, "run-sd": run_sd}
+        _check_unused(**unused, all=everything or None)
     elif moves.against is None and is_arena(folder):
+        if run_sd:
+            raise ValueError("--run-sd is for fits of responses, and this is an arena")
         show_saved(
             folder,
             level=level,
@@ -128,12 +132,14 @@ def rank_command(
         _flow(fit, moves.flow, moves, data, output)
         return
     from irtjax.calibration.rank import rank
+    from irtjax.calibration.runs import with_run_sd
 
     if moves.against is not None and moves.figure is not None:
         names = folder.name, moves.against.name
         _draw_changes(fit, load_fit(moves.against), names, moves.figure)
     with ProgressLine(output.quiet) as progress:
         progress("rank")
+        fit = with_run_sd(fit, run_sd)
         ranked = rank(fit, level=level, num_draws=draws, key=seed)
     if output.json:
         print_json(ranking_document(fit, ranked, folder))

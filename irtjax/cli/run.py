@@ -103,7 +103,7 @@ class RunModel:
 
 @dataclasses.dataclass(frozen=True)
 class RunDependence:
-    """Groups of subjects and items that errors count: each field is an option."""
+    """Groups and runs that errors count: each field is an option."""
 
     family: Annotated[
         str | None,
@@ -119,6 +119,18 @@ class RunDependence:
             metavar="COLUMN",
         ),
     ] = None
+    run_sd: opt.RunSd = None
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """The columns of families and clusters that were given."""
+        groups = {"family": self.family, "cluster": self.cluster}
+        return {name: column for name, column in groups.items() if column is not None}
+
+    @property
+    def runs(self) -> dict[str, float]:
+        """The setting of runs, if it was given."""
+        return {} if self.run_sd is None else {"run_sd": self.run_sd}
 
 
 @opt.with_options
@@ -149,8 +161,8 @@ def run_command(
     job = pipeline.Job(
         own_or_name(model.model, "--model", every=True),
         own_or_name(model.method, "--method"),
-        scores.setting(),
-        {k: v for k, v in dataclasses.asdict(dependence).items() if v is not None},
+        scores.setting() | dependence.runs,
+        dependence.groups,
     )
     with ProgressLine(output.quiet) as progress, ExitStack() as until_the_end:
         reserve = lambda: until_the_end.enter_context(reserved(out))

@@ -97,6 +97,8 @@ class ResponseTable(HasTable):
             as "1 - wer"; None of a table that was not read.
         answers: what each subject answered, where the data had it.
         nouns: what one subject and one benchmark are called, such as "model", "task".
+        run_error: `[subjects]` standard errors of mean scores by what the responses of
+            one run share, where repeated runs show it (`reading.run_errors`).
 
     >>> table = ResponseTable.from_arrays([[1, 0], [1, np.nan]], items=["x", "y"])
     >>> table.kind, table.num_observed, table.item_accuracy().tolist()
@@ -122,6 +124,7 @@ class ResponseTable(HasTable):
     reversed_scores: Mapping[str, str] | None = None
     answers: Answers | None = None
     nouns: tuple[str, str] = NOUNS
+    run_error: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         """Checks shapes and names, since labels and arrays are joined by position."""
@@ -136,6 +139,8 @@ class ResponseTable(HasTable):
                 )
         if self.answers is not None and self.answers.shape != (rows, columns):
             vars(self)["answers"] = None  # Those of a table of another size.
+        if self.run_error is not None and len(self.run_error) != rows:
+            vars(self)["run_error"] = None
         arrays.check_unique("subject", self.subjects)
         arrays.check_unique("item", self.items)
         self._clear_missing()
@@ -357,6 +362,7 @@ class ResponseTable(HasTable):
             item_ids=item_texts.chosen(self.item_ids, chosen),
             item_contents=item_texts.chosen(self.item_contents, chosen),
             reversed_scores=reversals and item_texts.chosen(reversals, chosen),
+            run_error=None if self.run_error is None else self.run_error[rows],
             answers=self.answers
             and self.answers.select(
                 None if subjects is None else rows, None if items is None else columns

@@ -83,6 +83,7 @@ class _Facts(Record, kw_only=True):
     item_ids: dict[str, list[tuple[str, str, str]]] = {}
     item_contents: dict[str, str] = {}
     reversed_scores: dict[str, str] = {}
+    run_error: list[float] | None = None
 
 
 class _Text(Record):
@@ -132,7 +133,7 @@ def read_fields(path: Path, make: Callable[..., Any]) -> Any:
 def _meta(table: Fields) -> dict[str, Any]:
     """What both forms write as JSON; `_from_meta` reads it."""
     values = table["values"]
-    few = isinstance(values, SparseCells)
+    few, run_error = isinstance(values, SparseCells), table["run_error"]
     return {
         "format": TABLE_FORMAT,
         "version": _SPARSE_VERSION if few else _VERSION,
@@ -145,6 +146,7 @@ def _meta(table: Fields) -> dict[str, Any]:
         "item_ids": table["item_ids"],
         "item_contents": table["item_contents"],
         "reversed_scores": table["reversed_scores"] or {},
+        **({} if run_error is None else {"run_error": run_error.tolist()}),
     }
 
 
@@ -164,6 +166,7 @@ def _from_meta(meta: _Facts, values: np.ndarray) -> Fields:
         "item_ids": ids_from_lists(meta.item_ids),
         "item_contents": meta.item_contents,
         "reversed_scores": meta.reversed_scores,
+        "run_error": None if meta.run_error is None else np.array(meta.run_error),
     }
 
 

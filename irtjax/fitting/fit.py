@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from irtjax._types import RandomKey
 from irtjax.calibration.build import build
 from irtjax.calibration.calibration import Calibration
+from irtjax.calibration.runs import check_run_sd, with_runs
 from irtjax.data import read
 from irtjax.data.coding import CODING, coding_note, coding_of, recoded
 from irtjax.data.reversal import bounds_of_values
@@ -113,7 +114,10 @@ def fit(
         table = recoded(table, coding)
         table = table.replace(notes=(*table.notes, note))
     table, related = with_groups(table, settings)
-    others: Any = {name: x for name, x in settings.items() if name not in GROUPS}
+    run_sd = check_run_sd(settings.get("run_sd"))
+    others: Any = {
+        name: x for name, x in settings.items() if name not in (*GROUPS, "run_sd")
+    }
     settings = others
     model, method, reason, bounds = choose(table, model, method, settings)
     if bounds is not None:
@@ -156,7 +160,7 @@ def fit(
     table_of, note = task.table, codes_note(estimates.problem.model.family)
     if note:
         table_of = table_of.replace(notes=(*table_of.notes, note))
-    return build(
+    result = build(
         table_of,
         estimates,
         layout=task.layout,
@@ -167,6 +171,7 @@ def fit(
         original=table,
         places=task.places,
     )
+    return with_runs(result, table, run_sd)
 
 
 def _directions(table: ResponseTable) -> dict[str, Any]:

@@ -81,6 +81,9 @@ class Settings(TypedDict, total=False):
             the data have, beginnings of names and the responses are searched.
         cluster: Clusters of items that errors count as dependent, such as questions on
             one passage: a facet of items, or a label for each. None: searched as well.
+        run_sd: Standard deviation of a score from run to run, in points (hundredths of
+            scores from 0 to 1), that errors count in addition to what repeated runs
+            show; see `calibration.runs`.
         checkpoint: File that saves the fit on its way, every few steps; by "nuts", "em"
             and other methods that take steps.
         resume: Whether to resume from that file: with the same result, to the last bit.
@@ -114,6 +117,7 @@ class Settings(TypedDict, total=False):
     item_uncertainty: bool
     family: str | Sequence[str] | None
     cluster: str | Sequence[str] | None
+    run_sd: float | None
     checkpoint: str | None
     resume: bool
 

@@ -126,6 +126,7 @@ def paired_difference(
     *,
     top: float = 1.0,
     level: float = 0.95,
+    run_error: float = 0.0,
 ) -> PairedDifference | None:
     """Difference of two subjects' accuracies on shared items, paired over items.
 
@@ -133,7 +134,7 @@ def paired_difference(
     there are trials), with the error (1) of that mean; interval and p-value by t with
     K - 1 degrees of freedom, or those of (2) if all clusters have the same difference.
     Responses, `[2, items]`, have a range of `top`. None with fewer than two shared
-    items.
+    items. `run_error` is the standard error of the difference from run to run.
 
     >>> paired = paired_difference(np.array([[1, 1, 1, 0], [0, 1, 0, 0]]))
     >>> paired.difference, round(paired.standard_error, 3), round(paired.p_value, 3)
@@ -151,6 +152,7 @@ def paired_difference(
     statistics = _means(DenseCells(each[:1] - each[1:]), label)
     difference, error, clusters = (x.item() for x in statistics)
     error = error if error > ROUNDING * top else 0.0
+    error = float(np.hypot(error, run_error))
     half = float(stdtrit(clusters - 1, 0.5 + level / 2)) * error
     ends = difference - half, difference + half
     if error == 0:

@@ -31,6 +31,7 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from irtjax._types import RandomKey
 from irtjax.calibration.calibration import Calibration
+from irtjax.calibration.runs import check_run_sd, run_errors_of
 from irtjax.data.frames import HasTable
 from irtjax.data.matching import find_names
 from irtjax.data.table import ResponseTable
@@ -199,7 +200,7 @@ def claim(
     margin: float | None = None,
     record: float | None = None,
     costs: Mapping[str, float] | None = None,
-    run_sd: float = 0.0,
+    run_sd: float | None = None,
     anytime: bool = False,
     key: RandomKey | None = None,
 ) -> Claim:
@@ -216,8 +217,9 @@ def claim(
             record is the best of the other subjects.
         costs: Cost of each subject on all items, by name.
         run_sd: Standard deviation of a score from run to run, in points, that the
-            responses do not show: one of agentic runs exceeds 1.5 even at temperature
-            0. It is added to each subject's error.
+            responses do not show: one of coding agents exceeds 1.5 even at temperature
+            0 (Bjarnason, Silva and Monperrus 2026, arXiv:2602.07150). It is added to
+            each subject's error, as is what repeated runs show.
         anytime: Whether the verdict may be looked at after each batch of items, in
             their order, which must be random: for "A > B" and "A is the best".
         key: Seed of draws and halves; 0 by default.
@@ -235,6 +237,7 @@ def claim(
         raise ValueError(f"level is between 0 and 1, such as 0.95, not {level}")
     table = _responses(data)
     statement = parse(text)
+    run_sd = check_run_sd(run_sd)
     scores = _Scores.of(table, run_sd, level)
     rng = np.random.default_rng(seed_of(0 if key is None else key))
     first = scores.place(statement.first)
@@ -290,7 +293,7 @@ class _Scores(NamedTuple):
     benchmarks: np.ndarray | None
     top: float
     unit: float
-    run: float
+    run: np.ndarray
     level: float
 
     @classmethod
@@ -307,7 +310,7 @@ class _Scores(NamedTuple):
         high = 1.0 if table.trials is not None else float(values.max(initial=0))
         unit = 0.01 if high <= 1 and low == 0 else 1.0
         benchmarks = table.benchmarks if (table.benchmarks != "").any() else None
-        run = run_sd * unit
+        run = run_errors_of(table, run_sd)
         return cls(
             table, values, exposure, benchmarks, max(high, 1.0), unit, run, level
         )
@@ -348,7 +351,7 @@ class _Scores(NamedTuple):
         shared = self.values.shape[1] if exposure is None else int(np.sum(seen))
         # Where all items differ alike, the error of one that does not.
         error = paired.standard_error or 0.5 * self.top / paired.clusters
-        error = math.hypot(error, math.sqrt(2) * self.run)
+        error = math.hypot(error, *self.run[rows])
         return paired.difference, error, paired.clusters - 1, shared
 
     def errors(self) -> tuple[np.ndarray, ScoreErrors]:
@@ -459,9 +462,10 @@ class _Judge(NamedTuple):
         cells = part.table.select(subjects=row).stored
         own = accuracies(cells, part.benchmarks, top=part.top, level=self.level)
         mean, error = float(own.accuracy[0]), float(own.standard_error[0])
-        error = math.hypot(error, part.run)
+        run = float(part.run[self.first])
+        error = math.hypot(error, run)
         gap = mean - number * part.unit
-        half = float(ndtri(0.5 + self.level / 2)) * part.run
+        half = float(ndtri(0.5 + self.level / 2)) * run
         ends = [x - number * part.unit for x in (own.lower[0], own.upper[0])]
         lower, upper = float(ends[0]) - half, float(ends[1]) + half
         chance = float(ndtr(gap / error)) if error > 0 else float(gap > 0)

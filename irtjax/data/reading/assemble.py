@@ -16,6 +16,7 @@ from irtjax.data.reading.directions import ScoreDirections, of_records
 from irtjax.data.reading.options import ReadOptions, Trials
 from irtjax.data.reading.records import Coded, Records
 from irtjax.data.reading.repeats import are_repeats, separated, shown_trials
+from irtjax.data.reading.run_errors import run_errors
 from irtjax.data.reversal import metric_of
 from irtjax.data.sparse_table import SparseCells, is_sparse
 from irtjax.data.table import ResponseTable
@@ -118,13 +119,27 @@ def _dense_table(
             records.length, records, cell, count.size, options.trials
         )
         about["lengths"] = lengths.reshape(shape)
-    return ResponseTable.from_arrays(
+    table = ResponseTable.from_arrays(
         values.reshape(shape),
         observed=count.reshape(shape) > 0,
         trials=None if trials is None else trials.reshape(shape),
         notes=[*records.notes, *notes],
         **about,
     )
+    run = _runs_of(records)
+    if run is None or options.trials == "first" or not np.any(count > 1):
+        return table
+    return table.replace(run_error=run_errors(cell, run, records.response, shape))
+
+
+def _runs_of(records: Records) -> np.ndarray | None:
+    """The run of each response: its trial, or its file where files are runs."""
+    if records.trial is not None:
+        return records.trial
+    file = None if records.file is None else records.file.compact()
+    if file is None or not are_repeats(file.labels.tolist()):
+        return None
+    return file.codes
 
 
 def _levels(records: Records, items: list[str]) -> dict[str, np.ndarray]:

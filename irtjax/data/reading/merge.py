@@ -13,6 +13,7 @@ from irtjax.data.arrays import as_labels, places_of
 from irtjax.data.item_texts import joined_ids, joined_texts, refuse_other_contents
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.repeats import are_repeats
+from irtjax.data.reading.run_errors import run_errors
 from irtjax.data.reversal import aligned
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted, were
@@ -75,7 +76,40 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         item_contents=contents,
         reversed_scores=formulas,
         answers=answers.joined(sums.answers, shape),
+        run_error=_run_error(tables, subjects, items, repeated > 0 and how != "first"),
     )
+
+
+def _run_error(
+    tables: Sequence[ResponseTable],
+    subjects: np.ndarray,
+    items: np.ndarray,
+    repeated: bool,
+) -> np.ndarray | None:
+    """Errors by runs: those of the tables, or, where these are the runs, from them."""
+    if any(table.run_error is not None for table in tables):
+        # Subjects of tables without repeats are taken to vary as others of one run do.
+        errors = np.zeros(len(subjects))
+        for table in tables:
+            if table.run_error is not None:
+                rows = places_of(subjects, table.subjects)
+                errors[rows] = np.maximum(errors[rows], table.run_error)
+        return np.where(errors > 0, errors, errors.max())
+    if not repeated or any(table.trials is not None for table in tables):
+        return None
+    cells, values = [], []
+    for table in tables:
+        row, column = np.nonzero(
+            np.broadcast_to(
+                True if table.observed is None else table.observed, table.values.shape
+            )
+        )
+        places = places_of(subjects, table.subjects), places_of(items, table.items)
+        cells.append(places[0][row].astype(np.int64) * len(items) + places[1][column])
+        values.append(np.asarray(table.values[row, column], float))
+    runs = np.repeat(np.arange(len(tables)), [*map(len, cells)])
+    shape = len(subjects), len(items)
+    return run_errors(np.concatenate(cells), runs, np.concatenate(values), shape)
 
 
 class _Sums(NamedTuple):

@@ -1,0 +1,215 @@
+r"""Errors of abilities and scores by how runs of a subject differ.
+
+Intervals have the noise of independent responses. What all responses of one run share
+(a seed, a state of a server, a version of a tool) moves a mean score by a standard
+error r, which repeated runs show (`data.reading.run_errors`) or a user states
+(`run_sd`). It is added to the errors of expected scores, accuracies and, with the slope
+b of the expected score in ability over the subjects, of abilities:
+
+.. math:: s^2 + r^2, \qquad s_\theta^2 + r^2 / b^2.
+
+It is each subject's own error: tests of pairs, ranks and P(best) are computed from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from irtjax.calibration.result_tables import AbilityTable
+from irtjax.calibration.scale import compares_means
+from irtjax.calibration.tables import floats, interval_columns, number_column
+from irtjax.data.scores import item_ends
+from irtjax.data.table import ResponseTable
+from irtjax.data.wording import points
+from irtjax.models.model import response_ends
+from irtjax.ranking import RankIntervals, rank_intervals, without_scale
+
+if TYPE_CHECKING:
+    from irtjax.calibration.calibration import Calibration
+
+#: What a fit notes of models with one run.
+ONE_RUN = (
+    "intervals are of this run of each model: run_sd adds how scores differ from run to"
+    " run"
+)
+
+
+def run_errors_of(
+    table: ResponseTable, run_sd: float = 0.0, options: Mapping[str, Any] | None = None
+) -> np.ndarray:
+    """Standard errors `[subjects]` of mean scores, of runs like those of a table.
+
+    Args:
+        table: The responses; what its repeated runs show is in its `run_error`.
+        run_sd: A further standard deviation of a score from run to run, in points:
+            hundredths of scores from 0 to 1, else units of the score.
+        options: Options of a fit; bounds of scores among them become 0 and 1.
+
+    Raises:
+        ValueError: `run_sd` is negative or not finite.
+
+    >>> run_errors_of(ResponseTable.from_arrays([[1, 0], [1, 1]]), 1.5).tolist()
+    [0.015, 0.015]
+    """
+    bounds, width, unit = (options or {}).get("bounds"), 1.0, 0.01
+    if bounds:
+        low, high = item_ends(bounds, table.benchmarks)
+        width = float(np.mean(high - low))
+    elif table.trials is None:
+        seen = table.seen
+        unit = 0.01 if 0 <= seen.min(initial=0) <= seen.max(initial=0) <= 1 else 1.0
+    stated = np.full(table.num_subjects, check_run_sd(run_sd) * unit)
+    return (
+        stated if table.run_error is None else np.hypot(stated, table.run_error / width)
+    )
+
+
+def check_run_sd(run_sd: float | None) -> float:
+    """A standard deviation of a score from run to run, in points; 0 for None.
+
+    Raises:
+        ValueError: It is negative or not finite.
+    """
+    run_sd = 0.0 if run_sd is None else float(run_sd)
+    if not 0 <= run_sd < np.inf:
+        raise ValueError(
+            f"run_sd is a standard deviation in points, such as 1.5, not {run_sd:g}"
+        )
+    return run_sd
+
+
+def with_run_sd(fit: Calibration, run_sd: float | None) -> Calibration:
+    """A fit whose errors count that scores differ from run to run.
+
+    Args:
+        fit: The calibration.
+        run_sd: Standard deviation of a score from run to run, in points: hundredths of
+            scores from 0 to 1, else units of the score. None or 0 changes nothing.
+
+    Raises:
+        ValueError: `run_sd` is negative, or the fit counts one already.
+
+    >>> import irtjax
+    >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
+    >>> fit = irtjax.fit(irtjax.ResponseTable.from_arrays(data), "rasch")
+    >>> before, after = fit.table, with_run_sd(fit, 20).table
+    >>> error = before["expected_score_se"][0].as_py()
+    >>> round(after["expected_score_se"][0].as_py() / np.hypot(error, 0.2), 6)
+    1.0
+    """
+    if not run_sd:
+        return fit
+    if fit.options.get("run_sd"):
+        raise ValueError(
+            f"the errors of this fit have a run_sd of {fit.options['run_sd']:g}"
+            " points already: leave the new one out"
+        )
+    errors = np.full(len(fit.subject_names), check_run_sd(run_sd) * _unit(fit))
+    note = (
+        f"errors count a standard deviation of {points(run_sd, 2)} points from run to"
+        " run, as stated"
+    )
+    return _with_errors(fit, errors, note, {"run_sd": float(run_sd)})
+
+
+def with_runs(
+    fit: Calibration, table: ResponseTable, run_sd: float | None
+) -> Calibration:
+    """A fit whose errors count what repeated runs of its table show, and `run_sd`."""
+    if table.run_error is not None:
+        errors = run_errors_of(table, 0.0, fit.options)
+        size = float(np.median(errors)) / _unit(fit)
+        note = (
+            "runs of a subject differ by more than independent responses do: errors"
+            f" count it (standard error of a score by runs {points(size, 2)} points)"
+        )
+        fit = _with_errors(fit, errors, note, {})
+    if run_sd:
+        return with_run_sd(fit, run_sd)
+    if table.trials is None and table.run_error is None and table.nouns[0] == "model":
+        return dataclasses.replace(fit, notes=(*fit.notes, ONE_RUN))
+    return fit
+
+
+def _with_errors(
+    fit: Calibration, errors: np.ndarray, note: str, options: dict[str, Any]
+) -> Calibration:
+    """A fit with errors `[subjects]` of scores by runs in its table of abilities."""
+    table = fit.abilities.table
+    ability, error, score, score_error, accuracy, own, low, high = floats(
+        table,
+        "ability",
+        "ability_se",
+        "expected_score",
+        "expected_score_se",
+        "accuracy",
+        "accuracy_se",
+        "accuracy_lower",
+        "accuracy_upper",
+    )
+    error = np.hypot(error, errors / _slope(ability, score))
+    wider = np.hypot(own, errors)
+    half = float(ndtri(0.5 + fit.level / 2)) * errors
+    ends = response_ends(fit.model)
+    columns = {
+        "ability_se": error,
+        "expected_score_se": np.hypot(score_error, errors),
+        "accuracy_se": wider,
+        "accuracy_lower": accuracy - np.hypot(accuracy - low, half),
+        "accuracy_upper": accuracy + np.hypot(high - accuracy, half),
+    }
+    for name in ("accuracy_lower", "accuracy_upper"):
+        columns[name] = np.clip(columns[name], ends["low"], ends["top"])
+    table = _replaced(table, columns)
+    table = _replaced(table, interval_columns(fit, table, fit.level))
+    # Given the scale, which no order depends on.
+    own, shared = without_scale(error, fit.ability_shared, fit.ability_scale)
+    ranks = rank_intervals(
+        ability,
+        own,
+        key=int(fit.options.get("seed") or 0),
+        shared=shared,
+        level=fit.level,
+        pooled=compares_means(fit),
+    )
+    table = _replaced(table, dict(zip(RankIntervals._fields, ranks, strict=True)))
+    return dataclasses.replace(
+        fit,
+        abilities=AbilityTable(table),
+        notes=(*(x for x in fit.notes if x != ONE_RUN), note),
+        options={**fit.options, **options},
+    )
+
+
+def _unit(fit: Calibration) -> float:
+    """The size of a point in units of the scores of a fit."""
+    ends = response_ends(fit.model)
+    return 0.01 if (ends["low"], ends["top"]) == (0, 1) else 1.0
+
+
+def _slope(ability: np.ndarray, score: np.ndarray) -> float:
+    """The slope of the expected score in ability, over the subjects; above 0."""
+    finite = np.isfinite(ability) & np.isfinite(score)
+    x, y = ability[finite], score[finite]
+    x = x - x.mean() if len(x) else x
+    square = float(x @ x)
+    slope = float(x @ y) / square if square > 0 else 0.0
+    return slope if slope > 0 else np.inf
+
+
+def _replaced(table: Any, columns: dict[str, Any]) -> Any:
+    """A table of Arrow with other values in some of its columns, of the same types."""
+    import pyarrow as pa
+
+    for name, values in columns.items():
+        kind = table.schema.field(name)
+        column = values
+        if not isinstance(values, pa.Array):
+            column = number_column(values).cast(kind.type)
+        table = table.set_column(table.column_names.index(name), kind, column)
+    return table
