@@ -10,6 +10,7 @@ from irtjax.cli import config
 from irtjax.cli import options as opt
 from irtjax.cli.long_tables import rows_of
 from irtjax.cli.output import check_out_folder, print_json, write_files, written
+from irtjax.cli.pipeline import load_fit, responses_of
 from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 #: What `--out` writes.
 TABLES = "reliability.csv", "scores.csv", "components.csv", "designs.csv"
+#: The same with `--fit`.
+BY_ABILITY = "errors_by_ability.csv"
 #: Benchmarks, and designs, that the screen shows.
 MOST_ROWS = 6
 
@@ -106,21 +109,30 @@ class DesignOptions:
 
 @opt.with_options
 def reliability_command(
-    files: opt.Files,
-    design: DesignOptions,
-    scores: opt.ScoreRange,
+    files: opt.MaybeFiles = None,
+    fit: Annotated[
+        Path | None,
+        opt.option(
+            "Folder of a fit: errors by ability, and what the plain sum loses.",
+            metavar="DIR",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, opt.out("DIR", f"Folder for {', '.join(TABLES)}.")
     ] = None,
     level: opt.Level = 0.95,
     seed: opt.Seed = 0,
     *,
+    design: DesignOptions,
+    scores: opt.ScoreRange,
     output: opt.Output,
     reading: opt.Reading,
 ) -> None:
     """Measures how reliable scores are, and which differences are noise."""
     opt.check_level(level)
-    check_out_folder(out, TABLES)
+    check_out_folder(out, (*TABLES, BY_ABILITY))
+    if not files and fit is None:
+        raise ValueError("name the responses, `irtjax reliability FILE`, or --fit DIR")
     result = None
     with ProgressLine(output.quiet) as progress:
         progress("read")
@@ -128,18 +140,30 @@ def reliability_command(
             for name in config.typed(reading.chosen()):
                 option = name.replace("_", "-")
                 raise ValueError(f"--{option} is not for --facet: leave one out")
+            if fit is not None or not files:
+                raise ValueError("--fit is not for --facet: leave one out")
             study = design.study(files)
         else:
-            table = scores.rescale(reading.read(files))
             from irtjax.validity.reliability import reliability
 
-            result = reliability(table, level=level, key=seed)
+            model = None if fit is None else load_fit(fit)
+            if model is None or fit is None or files:
+                table = reading.read(files or [])
+            else:
+                table = responses_of(model, fit, files, reading)
+                if table is None:
+                    raise ValueError(f"{fit} keeps no responses: name the files")
+            table = scores.rescale(table)
+            result = reliability(table, level=level, key=seed, fit=model)
             study = result.components
         designs = design.designs(study)
         if out is not None:
             tables = [None, None] if result is None else [result.table, result.subjects]
             contents = zip(TABLES, [*tables, study.table, designs], strict=True)
-            write_files({out / x: y for x, y in contents if y is not None})
+            written_tables = {out / x: y for x, y in contents if y is not None}
+            if result is not None and result.model is not None:
+                written_tables[out / BY_ABILITY] = result.model.table
+            write_files(written_tables)
     if output.json:
         print_json(_document(result, study, designs))
     elif not output.quiet:
@@ -174,6 +198,10 @@ def _document(
         document |= {name: getattr(result, name) for name in names}
         document["benchmarks"] = result.table.to_pylist()
         document["subjects"] = result.subjects.to_pylist()
+        if result.model is not None:
+            model = dataclasses.asdict(result.model) | {"table": None}
+            model["errors_by_ability"] = result.model.table.to_pylist()
+            document["model"] = {k: v for k, v in model.items() if v is not None}
     if designs is not None:
         document["designs"] = designs.to_pylist()
     document["warnings"] = (study if result is None else result).warnings
@@ -227,6 +255,16 @@ def _show(
         for name, content in zip(TABLES, (result, result, study, designs), strict=True)
         if content is not None
     ]
+    model = None if result is None else result.model
+    lines = [sentence]
+    if model is not None:
+        files.append(BY_ABILITY)
+        lines.append(model.sentence)
+        if model.table.num_rows:
+            lines.append(
+                f"Reliability of abilities {number(model.marginal)} (marginal),"
+                f" {number(model.empirical)} (empirical)."
+            )
     place = [] if out is None else [written(out, files)]
-    screen.show_sentences([sentence, *place])
+    screen.show_sentences([*lines, *place])
     screen.show_warnings((study if result is None else result).warnings, ())

@@ -26,12 +26,14 @@ from scipy.special import ndtri
 from scipy.stats import f as f_distribution
 
 from irtjax._types import RandomKey
+from irtjax.calibration.calibration import Calibration
 from irtjax.data.frames import HasTable
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted, listing
 from irtjax.numerics.random_keys import seed_of
 from irtjax.validity.classical import alphas
 from irtjax.validity.generalisability import Generalisability, generalisability
+from irtjax.validity.model_reliability import ModelReliability, model_reliability
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,6 +130,7 @@ class Reliability(HasTable):
         level: Level of the intervals and of the difference.
         sentence: The result in words.
         warnings: Reasons to doubt it.
+        model: Reliability by a fitted model, where one was given.
     """
 
     title = "Reliability"
@@ -139,6 +142,7 @@ class Reliability(HasTable):
     level: float
     sentence: str
     warnings: tuple[str, ...] = ()
+    model: ModelReliability | None = None
 
     @property
     def alpha(self) -> float:
@@ -170,6 +174,7 @@ def reliability(
     *,
     level: float = 0.95,
     key: RandomKey | None = None,
+    fit: Calibration | None = None,
 ) -> Reliability:
     r"""Measures how reliable mean scores are, and which differences of two are noise.
 
@@ -183,6 +188,8 @@ def reliability(
             what `irtjax.read` takes.
         level: Level of intervals and of the difference.
         key: Seed of the random halves; 0 by default.
+        fit: A calibration: adds conditional standard errors of scores, marginal and
+            empirical reliability, what the plain sum loses, and hierarchical omega.
 
     Returns:
         Coefficients by benchmark, scores of the subjects, and variance components.
@@ -200,6 +207,7 @@ def reliability(
     """
     if not 0 < level < 1:
         raise ValueError(f"level is between 0 and 1, such as 0.95, not {level}")
+    by_model = None if fit is None else model_reliability(fit)
     table = _table(data)
     values, seen = _scores(table)
     if len(values) < 3:
@@ -237,6 +245,7 @@ def reliability(
         level,
         _sentence(table, rows[-1], runs, level),
         (*warnings, *_doubts(table, rows[-1])),
+        by_model,
     )
 
 
