@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from irtjax._types import Status
+from irtjax import ranking
+from irtjax._types import RandomKey, Status
 from irtjax.calibration.parts import Factors, Part, ResponseLengths, Structure
+from irtjax.calibration.rank import GroupNames, RankedSubjects
 from irtjax.calibration.result_tables import AbilityTable, ItemTable
+from irtjax.calibration.scale import compares_means
+from irtjax.calibration.tables import floats, interval_columns
 from irtjax.data.frames import HasTable
 from irtjax.data.item_texts import ItemText
-from irtjax.data.wording import counted
+from irtjax.data.result_text import with_level
+from irtjax.data.wording import NOUNS, counted
 from irtjax.estimators.posterior.nuts import Draws
 from irtjax.likelihood.problem import Parameters
 from irtjax.likelihood.quadrature import Resolution
@@ -25,6 +29,10 @@ if TYPE_CHECKING:
 
 
 _Part = TypeVar("_Part", bound=Part)
+
+#: Columns that begin the table of a ranking; the others follow as in the ability table.
+_FIRST = ("subject", "ability", "ability_se", "lower", "upper", "rank", "rank_lower")
+_FIRST += ("rank_upper", "probability_best", "first_group", "last_group")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -75,8 +83,7 @@ class Calibration(HasTable):
         item_contents: Hashes of the content of items, where the data had them.
     """
 
-    columns = ("rank", "subject", "expected_score", "expected_score_lower")
-    columns += ("expected_score_upper", "ability", "ability_se", "probability_best")
+    columns = RankedSubjects.columns
 
     model: Model
     parameters: Parameters
@@ -197,6 +204,112 @@ class Calibration(HasTable):
         lengths = self.part(ResponseLengths)
         return None if lengths is None else lengths.correlation_interval(self.level)
 
+    @property
+    def nouns(self) -> tuple[str, str]:
+        """What the data call a subject and a benchmark."""
+        subject, benchmark = self.options.get("nouns", NOUNS)
+        return subject, benchmark
+
+    @property
+    def heading(self) -> str:
+        """Subjects, items, benchmarks and the share that is missing, in a line.
+
+        >>> import irtjax
+        >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
+        >>> irtjax.fit(irtjax.ResponseTable.from_arrays(data), "rasch").heading
+        '4 subjects · 4 items · complete'
+        """
+        subject, benchmark = self.nouns
+        subjects, items = len(self.subject_names), len(self.item_names)
+        parts = [counted(subjects, subject), counted(items, "item")]
+        labels = [] if self.benchmarks is None else np.unique(self.benchmarks)
+        if len(labels) > 1:
+            parts.append(counted(len(labels), benchmark))
+        missing = 1 - self.num_observed / (subjects * items)
+        few = f"{missing:.1%}" if missing < 0.1 else f"{missing:.0%}"
+        share = f"{few.replace('%', ' %')} missing"
+        parts.append("complete" if missing <= 0 else share)
+        if Status(int(self.status)) != Status.CONVERGED:
+            parts.append("NOT CONVERGED")
+        return " · ".join(parts)
+
+    def rank(
+        self,
+        *,
+        level: float | None = None,
+        num_draws: int | None = None,
+        key: RandomKey | None = None,
+        simultaneous: bool = False,
+    ) -> RankedSubjects:
+        """Ranks the subjects; see `irtjax.ranking.rank` for the formulas.
+
+        Args:
+            level: Level of the intervals; None takes that of the fit.
+            num_draws: Draws behind rank intervals and P(best); None as for
+                `irtjax.ranking.rank`.
+            key: A whole number or a JAX key, for new draws. By default, at the level of
+                the fit, rank intervals and P(best) are those of its ability table.
+            simultaneous: Whether ranks and pairs hold all together
+                (`irtjax.ranking.rank`).
+
+        Returns:
+            The ranked subjects.
+
+        Raises:
+            ValueError: If the level is not between 0 and 1.
+
+        >>> import irtjax
+        >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
+        >>> fit = irtjax.fit(irtjax.ResponseTable.from_arrays(data), "rasch")
+        >>> ranked = fit.rank()
+        >>> ranked.table.column("subject")[0].as_py()
+        'subject 1'
+        """
+        import pyarrow as pa
+
+        chosen = self.level if level is None else level
+        table = self.abilities.table
+        ability, error = floats(table, "ability", "ability_se")
+        finite = np.flatnonzero(np.isfinite(ability) & np.isfinite(error))
+        # The scale of ability is estimated too, and no order depends on it.
+        own, shared = ranking.without_scale(
+            error, self.ability_shared, self.ability_scale
+        )
+        intervals = None
+        if key is None and num_draws is None and chosen == self.level:
+            names = ranking.RankIntervals._fields
+            columns = (np.asarray(table.column(name))[finite] for name in names)
+            intervals = ranking.RankIntervals(*columns)
+        shared = None if shared is None else shared[finite]
+        options = {"level": chosen, "num_draws": num_draws, "intervals": intervals}
+        options |= {"pooled": compares_means(self), "simultaneous": simultaneous}
+        ranked = ranking.rank(
+            ability[finite], own[finite], key=key, shared=shared, **options
+        )
+        names = table.column("subject").take(pa.array(finite)).combine_chunks()
+        groups = GroupNames(names, ranked.groups)
+        order = np.argsort(-ability[finite], kind="stable")
+        best_first = finite[order]
+        sorted_table = table.take(pa.array(best_first))
+        columns = dict(zip(table.column_names, sorted_table.columns, strict=True))
+        if chosen != self.level:
+            columns |= interval_columns(self, sorted_table, chosen)
+            # Degrees of freedom are not kept, so accuracies have no other interval.
+            for name in [x for x in columns if x.startswith("accuracy")]:
+                if name.endswith(("_lower", "_upper")):
+                    del columns[name]
+        # From the same draws as P(best), so that the two agree.
+        for name in ("rank_lower", "rank_upper", "probability_best"):
+            columns[name] = pa.array(getattr(ranked, name)[order])
+        columns["first_group"] = pa.array(ranked.first_group[order] + 1)
+        columns["last_group"] = pa.array(ranked.last_group[order] + 1)
+        names = [*_FIRST, *(name for name in columns if name not in _FIRST)]
+        result = with_level(pa.table({name: columns[name] for name in names}), chosen)
+        pairs = ranked.num_pairs, ranked.num_different
+        return RankedSubjects(
+            result, groups, *pairs, chosen, self.heading, self.nouns[0]
+        )
+
     def summary(self) -> str:
         """Returns the model and its fit in ten lines; `print(fit)` is the leaderboard.
 
@@ -250,12 +363,12 @@ class Calibration(HasTable):
         return self.abilities.table
 
     def _ranked(self) -> HasTable:
-        """The ranking, whose module needs this one; abilities if none is finite."""
+        """The ranking; abilities if none is finite."""
         columns = (self.table.column(name) for name in ("ability", "ability_se"))
         values = np.array([x.to_pylist() for x in columns], float)
         if not np.isfinite(values).all(axis=0).any():
             return self.abilities
-        return import_module("irtjax.calibration.rank").rank(self)
+        return self.rank()
 
     def _text(self) -> str:
         """The short leaderboard."""

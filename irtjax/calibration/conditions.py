@@ -28,7 +28,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from irtjax._types import Status
-from irtjax.calibration.rank import compare
+from irtjax.calibration.compare import compare
 from irtjax.calibration.tables import OWN, ability_interval, floats, score_interval
 from irtjax.data.matching import find_names
 from irtjax.data.wording import percent

@@ -169,9 +169,7 @@ def standing_columns(whole: Calibration, names: list[str], level: float) -> dict
     Rank and expected score with their intervals, subjects that are tied with each, and
     those that are above it.
     """
-    from irtjax.calibration.rank import rank
-
-    ranked = rank(whole, level=level)
+    ranked = whole.rank(level=level)
     rows = {row["subject"]: row for row in ranked.table.to_pylist()}
     columns = ("rank", "rank_lower", "rank_upper", "expected_score")
     columns += ("expected_score_se", "expected_score_lower", "expected_score_upper")

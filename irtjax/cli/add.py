@@ -65,11 +65,10 @@ def add_command(
 
 def _extras(fit: Calibration) -> list[Any]:
     """What writes the leaderboard of a fit into a folder."""
-    from irtjax.calibration.rank import rank
     from irtjax.data.writing import write_text
     from irtjax.report.leaderboard_page import leaderboard
 
-    text = leaderboard(fit, rank(fit), [])
+    text = leaderboard(fit, fit.rank(), [])
     return [lambda place: write_text(text, place / "leaderboard.md")]
 
 
@@ -110,7 +109,6 @@ def _rows(done: Added) -> list[dict[str, Any]]:
 
 def _show(done: Added, rows: list[dict[str, Any]], to: Path, no_page: str) -> None:
     """Prints where the new subjects stand, and what was done."""
-    from irtjax.calibration.heading import nouns_of
     from irtjax.cli import screen
     from irtjax.cli.score import show_standing
     from irtjax.data.fit_folder import RESPONSES
@@ -121,7 +119,7 @@ def _show(done: Added, rows: list[dict[str, Any]], to: Path, no_page: str) -> No
         return
     count, whole = len(done.subjects), len(done.fit.subject_names)
     if rows:
-        noun = nouns_of(done.fit)[0]
+        noun = done.fit.nouns[0]
         title = f"{counted(count, f'new {noun}')} of {whole:,}"
         show_standing(rows, done.fit.level, noun, title)
     lines = []

@@ -147,11 +147,11 @@ class _Pair:
         names = self.first, self.second
         options: dict[str, Any] = {"level": level}
         if self.fit is not None:
-            from irtjax.calibration.rank import compare
+            from irtjax.calibration.compare import compare
 
             self.result = compare(self.fit, *names, data=self.table, level=level)
         else:
-            from irtjax.calibration.rank import compare_responses
+            from irtjax.calibration.compare import compare_responses
 
             assert self.table is not None
             settings = {"level": level, "run_sd": self.run_sd}

@@ -50,9 +50,7 @@ def demo_command(
         job = Job(seed=seed, machine=machine)
         fit = calibrate(demo.table, job, opt.Reading(), progress, seconds)
         if folder is None:
-            from irtjax.calibration.rank import rank
-
-            ranked = rank(fit)
+            ranked = fit.rank()
         else:
             table = long_form(demo.table)
             extra = lambda place: write_table(table, place / RESPONSES)

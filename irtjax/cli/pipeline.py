@@ -151,11 +151,10 @@ def write(
     `options` are those of `irtjax.write_report`. All files appear together, before
     anything is printed.
     """
-    from irtjax.calibration.rank import rank
     from irtjax.report import write_report
 
     progress("rank")
-    ranked = rank(fit)
+    ranked = fit.rank()
     progress("write")
     write_report(
         fit, folder, overwrite=overwrite, ranked=ranked, progress=progress, **options

@@ -131,7 +131,6 @@ def rank_command(
     if moves.flow is not None:
         _flow(fit, moves.flow, moves, data, output)
         return
-    from irtjax.calibration.rank import rank
     from irtjax.calibration.runs import with_run_sd
 
     if moves.against is not None and moves.figure is not None:
@@ -140,7 +139,7 @@ def rank_command(
     with ProgressLine(output.quiet) as progress:
         progress("rank")
         fit = with_run_sd(fit, run_sd)
-        ranked = rank(fit, level=level, num_draws=draws, key=seed)
+        ranked = fit.rank(level=level, num_draws=draws, key=seed)
     if output.json:
         print_json(ranking_document(fit, ranked, folder))
     elif not output.quiet and output.verbose:

@@ -45,7 +45,6 @@ def score_command(
     with ProgressLine(output.quiet) as progress:
         progress("read")
         machine.prepare()
-        from irtjax.calibration.heading import nouns_of
         from irtjax.calibration.score import score
         from irtjax.data.reversal import directions_of
         from irtjax.storage import load
@@ -66,7 +65,7 @@ def score_command(
         # What the fit states, too, is no news.
         stated = () if subset else saved.notes
         notes = [note for note in notes if note not in stated]
-    noun = "model" if subset else nouns_of(saved)[0]
+    noun = "model" if subset else saved.nouns[0]
     _report(result, num_items, notes, out, output, noun)
 
 

@@ -84,9 +84,7 @@ def show_command(
     if items:
         _show_items(fit, view)
         return
-    from irtjax.calibration.rank import rank
-
-    ranked = rank(fit, level=level)
+    ranked = fit.rank(level=level)
     if tasks:
         _show_tasks(ranked, view)
     elif output.json:

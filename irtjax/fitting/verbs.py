@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from irtjax import ranking
 from irtjax._types import RandomKey
-from irtjax.calibration import rank as of_fit
+from irtjax.calibration import compare as of_fit
 from irtjax.calibration.abilities import Abilities
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
@@ -57,7 +57,7 @@ def rank(
     if isinstance(abilities := getattr(fit, "abilities", fit), Abilities):
         return abilities.rank(**options)
     fitted, _ = _fitted(fit)
-    return of_fit.rank(fitted, **options)
+    return fitted.rank(**options)
 
 
 def compare(

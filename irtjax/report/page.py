@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import numpy as np
 
 from irtjax._types import check_keywords
-from irtjax.calibration.heading import heading, nouns_of
 from irtjax.calibration.parts import Structure
-from irtjax.calibration.rank import rank
 from irtjax.report import page_data, page_head, page_scores
 from irtjax.report.leaderboard_page import option_pairs
 from irtjax.report.page_data import Sources, labels
@@ -119,7 +117,7 @@ def report_page(
     check_keywords("report_page", options, PageOptions)
     pair, few = options.get("pair"), options.get("few")
     few_sentences = options.get("few_sentences", ())
-    standing = rank(fit) if ranked is None else ranked
+    standing = fit.rank() if ranked is None else ranked
     at = {name: k for k, name in enumerate(fit.subject_names.tolist())}
     names = standing.table.column("subject").to_pylist()
     order = np.array([at[name] for name in names], int)
@@ -153,7 +151,7 @@ def report_page(
     ]
     context = {
         "title": short(title, 200),
-        "facts": standing.heading or heading(fit),
+        "facts": standing.heading or fit.heading,
         "folder": short(place, 80) if place else "",
         "date": now(),
         "alert": "" if has_converged(fit) else UNSETTLED,
@@ -163,7 +161,7 @@ def report_page(
         "scores": _score_table(fit, standing, rows),
         "figure": None if crowd else page_scores.score_figure(standing, rows),
         "tasks": page_scores.task_table(of, rows),
-        "tasks_heading": f"{nouns_of(fit)[1].capitalize()}s",
+        "tasks_heading": f"{fit.nouns[1].capitalize()}s",
         "read": read if read["rows"] else None,
         "compare": True,
         "items": item_table(of, flags, places),
@@ -239,7 +237,7 @@ def fit_data(
         ability = np.array([row["ability"] for row in rows], float)
     return {
         "level": fit.level,
-        "nouns": nouns_of(fit),
+        "nouns": fit.nouns,
         "measure": page_scores.measure_of(rows)._asdict(),
         "cloud": has_cloud(fit),
         "texts": {str(where[place]): text for place, text in hover.items()},

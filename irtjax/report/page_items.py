@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from irtjax.calibration.heading import nouns_of
 from irtjax.data.wording import are, counted
 from irtjax.report.page_data import Sources, column, labels, labels_of_benchmarks
 from irtjax.report.summary import constant_items, constant_sentence
@@ -82,7 +81,7 @@ def item_table(of: Sources, flags: list[str], places: np.ndarray) -> dict[str, A
         "accuracies": True,
         "observed": len({*table["observed"].to_pylist()}) > 1,
         "flags": any(flags),
-        "task": nouns_of(fit)[1],
+        "task": fit.nouns[1],
         "benchmarks": len({*labels_of_benchmarks(table)}) > 1,
         "note": " ".join([note, *left]),
     }

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from irtjax.calibration.heading import nouns_of
 from irtjax.calibration.leaderboard_text import (
     points,
     rank_span,
@@ -39,7 +38,7 @@ TASK_ROWS, TASKS, SHADES = 60, 24, 10
 
 def noun_of(fit: Calibration) -> str:
     """What is ranked, such as "model"."""
-    return nouns_of(fit)[0]
+    return fit.nouns[0]
 
 
 class Measure(NamedTuple):
@@ -308,7 +307,7 @@ def task_table(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any] | None
     low, high = min(levels, default=0.0), max(levels, default=1.0)
     measure = Measure("accuracy", score_digits([], high), high <= 1)
     shade = lambda x: int(min((x - low) / max(high - low, 1e-9), 0.999) * SHADES)
-    task = nouns_of(of.fit)[1]
+    task = of.fit.nouns[1]
     names = labels(row["subject"] for row in shown)
     body = []
     for name, row in zip(names, cells, strict=True):

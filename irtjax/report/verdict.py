@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from irtjax.calibration.flags import is_of_items
-from irtjax.calibration.heading import nouns_of
 from irtjax.calibration.leaderboard_text import points, tie_ranks
 from irtjax.calibration.shown_names import bare_names, listed, short_names
 from irtjax.data.reading.choose import usual_choices
@@ -138,7 +137,7 @@ def read(fit: Calibration, audit: Any = None, to_read: Any = None) -> str:
 
 def mind(fit: Calibration, ranked: RankedSubjects) -> str:
     """Returns the one or two warnings that matter most for these data."""
-    noun = nouns_of(fit)[0]
+    noun = fit.nouns[0]
     warnings = [
         brief(_COPIES.sub(f"several {noun}s ", text))
         for text in fit.warnings

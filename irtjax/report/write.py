@@ -75,11 +75,10 @@ def write_report(
         TypeError: If there is no option of a name.
         ValueError: As for `irtjax.save`, or if `data` are of other items or subjects.
     """
-    from irtjax.calibration.rank import rank
     from irtjax.storage.folder import SaveOptions, save
 
     check_keywords("write_report", saving, SaveOptions)
-    standing = rank(fit) if ranked is None else ranked
+    standing = fit.rank() if ranked is None else ranked
 
     # Before anything is written: `data` may be refused.
     html = ""

@@ -264,12 +264,11 @@ def test_notes_name_options_as_they_are_typed(tmp_path):
 
 
 def test_a_narrow_screen_loses_whole_columns_not_digits(monkeypatch, capsys):
-    from irtjax.calibration.rank import rank
     from irtjax.cli import screen
 
     for width in (80, 100, 160):
         monkeypatch.setenv("COLUMNS", str(width))
-        screen.show_ranking(rank(small_fit()), everything=True)
+        screen.show_ranking(small_fit().rank(), everything=True)
         text = capsys.readouterr().out
         header = next(line for line in text.splitlines() if "subject " in line)
         assert ("responses" in header) == (width == 160)
@@ -283,14 +282,13 @@ def test_a_narrow_screen_loses_whole_columns_not_digits(monkeypatch, capsys):
 def test_accuracies_by_benchmark_are_shown_where_there_are_several(
     responses, tmp_path, monkeypatch, capsys
 ):
-    from irtjax.calibration.rank import rank
     from irtjax.cli import screen
     from irtjax.report.words import score_text
 
     fast = ("--standard-errors", "none", "--no-figures", "--verbose")
     shown = ok("fit", responses, "-o", tmp_path / "fit", *fast).stdout
     section = shown.split("Accuracy by benchmark")[1]
-    ranked = rank(irtjax.load(tmp_path / "fit"))
+    ranked = irtjax.load(tmp_path / "fit").rank()
     for row in ranked.rows(stop=3):
         cells = [
             score_text(

@@ -18,7 +18,6 @@ from scipy.special import expit
 from typer.testing import CliRunner
 
 import irtjax
-from irtjax.calibration.rank import rank
 from irtjax.calibration.result_tables import ItemTable
 from irtjax.calibration.score import _check_values
 from irtjax.calibration.shown_names import short_names
@@ -162,7 +161,7 @@ def test_nothing_is_fetched_and_only_our_script_may_run(page):
 
 
 def test_the_script_gets_the_numbers_of_the_tables(fit, page):
-    data, rows = page.data, rank(fit).rows()
+    data, rows = page.data, fit.rank().rows()
     assert data["subjects"]["names"] == page_data.labels(r["subject"] for r in rows)
     for name in ("ability", "accuracy", "probability_best"):
         mine = np.array(data["subjects"][name]) / 1000
@@ -199,7 +198,7 @@ def test_responses_are_those_of_the_data_in_the_order_of_the_ranks(fit, page):
     source, given = small_table(), page.data["responses"]
     assert given["packed"]
     place = {name: k for k, name in enumerate(source.subjects.tolist())}
-    for row, text in zip(rank(fit).rows(), given["rows"], strict=True):
+    for row, text in zip(fit.rank().rows(), given["rows"], strict=True):
         k = place[row["subject"]]
         wanted = np.where(source.observed[k], source.values[k], np.nan)
         np.testing.assert_array_equal(cells_of(text, len(fit.item_names)), wanted)
@@ -361,7 +360,7 @@ def test_flagged_items_come_with_evidence_and_text(fit):
     # Above the list of items.
     assert source.index('id="read-h"') < source.index('id="items-h"')
     # The weakest and the strongest third, by ability.
-    order = [row["subject"] for row in rank(bad).rows()]
+    order = [row["subject"] for row in bad.rank().rows()]
     data, item = small_table(), 3
     for part, label in ((order[-8:], "weakest"), (order[:8], "strongest")):
         rows = np.isin(data.subjects, part)
@@ -483,7 +482,7 @@ def test_the_page_names_a_few_of_many_files(fit):
 
 
 def test_the_head_has_three_answers_and_warns_first(fit):
-    ranked = rank(fit)
+    ranked = fit.rank()
     source = report_page(fit, ranked=ranked)
     first, read, cheaper = tiles_of(source)
     assert first.startswith("First place ") and read.startswith("Items to read ")
@@ -512,7 +511,7 @@ def test_a_title_is_of_tasks_data_or_folder(fit):
 
 
 def test_a_page_states_who_is_tied_with_whom(fit):
-    ranked = rank(fit)
+    ranked = fit.rank()
     rows, source = ranked.rows(), report_page(fit, ranked=ranked)
     names = page_data.labels(row["subject"] for row in rows)
     places = tied_places(ranked)
@@ -552,7 +551,7 @@ def test_brackets_of_ties_share_a_lane_only_where_they_do_not_overlap():
 
 
 def test_tasks_have_the_means_of_the_table(fit):
-    source, rows = report_page(fit), rank(fit).rows()
+    source, rows = report_page(fit), fit.rank().rows()
     section = section_of(source, "tasks")
     cells = re.findall(r'<td class="h(\d)">([\d.]+)<', section)
     assert len(cells) == 48
@@ -740,7 +739,7 @@ def test_commands_write_the_page(fit, tmp_path):
     assert "requires FILE" in run("report", folder, "--metric", "acc").stderr
     assert run("report", folder, "--no-texts", "--title", "Mine").exit_code == 0
     assert "<h1><bdi>Mine</bdi></h1>" in path.read_text("utf-8")
-    rows = rank(fit).rows()
+    rows = fit.rank().rows()
     pair = rows[4]["subject"], rows[1]["subject"]
     out = tmp_path / "pair"
     made = run("compare", *pair, "--fit", folder, "--out", out)

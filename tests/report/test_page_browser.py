@@ -20,7 +20,6 @@ import pytest
 import irtjax
 from irtjax.calibration.leaderboard_text import leaderboard_rows
 from irtjax.calibration.parts import Factors
-from irtjax.calibration.rank import rank
 from irtjax.calibration.result_tables import AbilityTable
 from irtjax.data.spreadsheets import defuse
 from irtjax.models.catalogue import factor_model
@@ -144,7 +143,7 @@ def column(page, table: str, key: str) -> list[str]:
 
 
 def test_the_leaderboard_is_sorted_and_filtered(fit, text, open_page):
-    page, rows = open_page(text), rank(fit).rows()
+    page, rows = open_page(text), fit.rank().rows()
     names = page_data.labels(row["subject"] for row in rows)
     assert column(page, "board", "name") == names
     head = page.locator("#board th[data-key=name]")
@@ -218,7 +217,7 @@ def pasted(page):
 
 
 def test_the_table_is_copied(fit, text, open_page):
-    page, rows = open_page(text), rank(fit).rows()
+    page, rows = open_page(text), fit.rank().rows()
     names = page_data.labels(row["subject"] for row in rows)
     copy(page, "csv")
     assert page.inner_text("#board-n") == "Copied 24 rows"
@@ -259,7 +258,7 @@ def test_a_copy_is_what_the_command_prints(fit, text, open_page, form):
     """`irtjax show DIR --format md` has the same numbers and names."""
     page = open_page(text)
     copy(page, form)
-    header, rows = leaderboard_rows(rank(fit))
+    header, rows = leaderboard_rows(fit.rank())
     left = ("rank", "subject", "tied with")
     assert pasted(page) == formatted(header, rows, form, left) + "\n"
 
@@ -278,7 +277,7 @@ def test_no_copied_name_is_a_formula(open_page):
 
 
 def test_rows_mark_those_they_are_tied_with(fit, text, open_page):
-    page, ranked = open_page(text), rank(fit)
+    page, ranked = open_page(text), fit.rank()
     page.locator("#board tbody tr").nth(5).hover()
     rows = ranked.rows()
     marked = page.locator("#board tr.tied").count()
@@ -292,7 +291,7 @@ def test_rows_mark_those_they_are_tied_with(fit, text, open_page):
 
 
 def test_two_subjects_are_compared_as_by_the_library(fit, text, open_page):
-    page, rows = open_page(text), rank(fit).rows()
+    page, rows = open_page(text), fit.rank().rows()
     assert fit.ability_shared is not None and fit.ability_scale is not None
     names = [row["subject"] for row in rows]
     for i, j in itertools.chain(

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from irtjax.calibration.rank import rank
 from irtjax.report import page_data, report_page, write_page
 from tests.report.pages import hostile_fit
 from tests.small_fits import small_fit, small_table
@@ -69,7 +68,7 @@ TEXT = "return document.querySelector(arguments[0]).innerText"
 def test_the_page_works_in_webkit(open_page):
     fit = small_fit()
     run = open_page(report_page(fit, data=small_table()))
-    names = page_data.labels(row["subject"] for row in rank(fit).rows())
+    names = page_data.labels(row["subject"] for row in fit.rank().rows())
     assert run(COLUMN, "board", "name") == names
     run(CLICK, "#board th[data-key=accuracy] button")
     shown = [float(x.split()[0]) for x in run(COLUMN, "board", "accuracy")]

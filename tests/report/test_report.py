@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 import irtjax
 from irtjax.calibration.flags import flag_warnings
 from irtjax.calibration.heterogeneity import discrimination_heterogeneity
-from irtjax.calibration.rank import rank
 from irtjax.calibration.result_tables import AbilityTable, ItemTable
 from irtjax.data.stored_cells import DenseCells
 from irtjax.ranking.accuracy import accuracies
@@ -41,7 +40,7 @@ def test_markdown_names_read_back_and_hold_no_markup(name):
 
 def test_a_hostile_name_stays_inside_its_cell():
     fit = small_fit()
-    page = leaderboard(fit, rank(fit))
+    page = leaderboard(fit, fit.rank())
     row = next(line for line in page.splitlines() if "ird" in line and "| " in line)
     header = next(line for line in page.splitlines() if line.startswith("| subject"))
     bars = re.compile(r"(?<!\\)\|")
@@ -51,7 +50,7 @@ def test_a_hostile_name_stays_inside_its_cell():
 
 def test_the_page_shows_the_ranked_table():
     fit = small_fit()
-    ranked = rank(fit)
+    ranked = fit.rank()
     page = leaderboard(fit, ranked, [("Abilities", "abilities.png")])
     lines = page.splitlines()
     start = next(k for k, line in enumerate(lines) if line.startswith("| subject"))
@@ -66,7 +65,7 @@ def test_the_page_shows_the_ranked_table():
 
 def test_sentences_say_who_leads_and_what_is_flagged():
     fit = small_fit()
-    ranked = rank(fit)
+    ranked = fit.rank()
     text = "\n".join(summarise(fit, ranked))
     assert visible(ranked.groups[0][0]) in text
     assert f"{ranked.num_different:,} (" in text
@@ -81,16 +80,16 @@ def test_sentences_say_who_leads_and_what_is_flagged():
 def test_the_page_states_why_ability_and_accuracy_differ():
     fit = small_fit()
     found = discrimination_heterogeneity(fit)
-    page = leaderboard(fit, rank(fit))
+    page = leaderboard(fit, fit.rank())
     numbers = [f"{x:.2f}" for x in (found.cv, found.cv_corrected, found.spearman)]
     (line,) = [x for x in page.splitlines() if x.startswith("Why ability and accuracy")]
     assert all(x in line for x in numbers)
     assert f"({found.cv_lower:.2f} … {found.cv_upper:.2f}, 95 %)" in line
     assert "Missing responses matter too" in line
     rasch = small_fit("rasch", errors=False)
-    assert "Why ability" not in leaderboard(rasch, rank(rasch))
+    assert "Why ability" not in leaderboard(rasch, rasch.rank())
     unsettled = dataclasses.replace(fit, status=irtjax.Status.MAX_STEPS)
-    assert "Why ability" not in leaderboard(unsettled, rank(unsettled))
+    assert "Why ability" not in leaderboard(unsettled, unsettled.rank())
 
 
 def test_flagged_items_are_counted_once():
@@ -101,7 +100,7 @@ def test_flagged_items_are_counted_once():
     table = fit.items.table.set_column(place, "flags", pa.array(flags))
     warnings = ("general", *flag_warnings(flags, fit.item_names, has_priors=True))
     fit = dataclasses.replace(fit, items=ItemTable(table), warnings=warnings)
-    ranked = rank(fit)
+    ranked = fit.rank()
     text = "\n".join(summarise(fit, ranked))
     assert "NOT IDENTIFIED: the data and the priors do not determine" in text
     assert "negative discrimination" not in text and "not identified" not in text
@@ -122,9 +121,8 @@ def test_flags_of_subjects_have_a_column_where_there_are_any():
         flags = pa.array([flag, *[""] * (len(fit.subject_names) - 1)])
         place = fit.abilities.table.column_names.index("flags")
         table = fit.abilities.table.set_column(place, "flags", flags)
-        page = leaderboard(
-            fit, rank(dataclasses.replace(fit, abilities=AbilityTable(table)))
-        )
+        flagged = dataclasses.replace(fit, abilities=AbilityTable(table))
+        page = leaderboard(fit, flagged.rank())
         heads[flag] = next(x for x in page.splitlines() if x.startswith("| subject"))
         name = markdown(str(fit.subject_names[0]))
         row = next(x for x in page.splitlines() if x.startswith(f"| {name} |"))
@@ -134,7 +132,7 @@ def test_flags_of_subjects_have_a_column_where_there_are_any():
 
 def test_accuracies_have_their_interval():
     fit = small_fit()
-    ranked = rank(fit)
+    ranked = fit.rank()
     best = ranked.rows(stop=1)[0]
     ends = best["accuracy"], best["accuracy_lower"], best["accuracy_upper"]
     assert score_text(*ends, 3) in leaderboard(fit, ranked)
@@ -145,7 +143,7 @@ def test_accuracies_have_their_interval():
         text = " ".join(fit_sentences(dataclasses.replace(fit, benchmarks=benchmarks)))
         assert ("other benchmarks like these 5, those of sc" in text) == wanted
     # At another level there is none.
-    assert "[" not in subject_cells(rank(fit, level=0.5).rows(stop=1)[0])[-1]
+    assert "[" not in subject_cells(fit.rank(level=0.5).rows(stop=1)[0])[-1]
 
 
 def test_accuracies_by_benchmark_are_those_of_its_items_alone():
@@ -156,9 +154,9 @@ def test_accuracies_by_benchmark_are_those_of_its_items_alone():
         for end, values in zip(("", "_se", "_lower", "_upper"), found, strict=True):
             column = fit.abilities.table[f"accuracy[{name}]{end}"].to_numpy()
             np.testing.assert_allclose(column, values)
-    page = leaderboard(fit, rank(fit))
+    page = leaderboard(fit, fit.rank())
     section = page.split("## Accuracy by benchmark")[1].split("\n## ")[0]
-    best = rank(fit).rows(stop=1)[0]
+    best = fit.rank().rows(stop=1)[0]
     cells = [
         score_text(*(best[f"accuracy[{x}]{end}"] for end in ("", "_lower", "_upper")))
         for x in ("b0", "b1")
@@ -166,9 +164,9 @@ def test_accuracies_by_benchmark_are_those_of_its_items_alone():
     assert f"| {' | '.join(cells)} |" in section
     assert section.count("\n| ") == 2 + len(fit.subject_names)
     # At another level the intervals are unknown, and not shown.
-    other = rank(fit, level=0.5)
+    other = fit.rank(level=0.5)
     assert not [x for x in other.table.column_names if "]_lower" in x]
-    assert "accuracy[b0]_lower" in rank(fit).table.column_names
+    assert "accuracy[b0]_lower" in fit.rank().table.column_names
     section = leaderboard(fit, other).split("## Accuracy by benchmark")[1]
     assert re.search(r"\| vendor/model\\_22 \| [\d.]+ \| [\d.]+ \|", section)
 
@@ -177,7 +175,7 @@ def test_a_tie_at_the_top_names_no_leader():
     values = np.repeat([[1, 1, 1, 0], [1, 0, 0, 0]], [3, 9], axis=0)
     table = irtjax.ResponseTable.from_arrays(values)
     fit = irtjax.fit(table, "rasch", "em", standard_errors="none")
-    first, second, *_ = subject_sentences(rank(fit))
+    first, second, *_ = subject_sentences(fit.rank())
     assert first.startswith("3 subjects share the highest ability, ")
     assert "probability" not in first and "subject 1" not in first
     assert second.startswith("They are statistically tied with subject ")
@@ -185,10 +183,10 @@ def test_a_tie_at_the_top_names_no_leader():
 
 def test_a_fit_that_did_not_converge_says_so():
     fit = dataclasses.replace(small_fit(), status=irtjax.Status.MAX_STEPS)
-    first, caution, leader, *_ = summarise(fit, rank(fit))
+    first, caution, leader, *_ = summarise(fit, fit.rank())
     assert first.startswith("NOT CONVERGED")
     assert "do not use the abilities" in caution and "highest ability" in leader
-    settled = summarise(small_fit(), rank(fit))
+    settled = summarise(small_fit(), fit.rank())
     assert not any("do not use" in sentence for sentence in settled)
 
 
@@ -199,7 +197,7 @@ def test_two_subjects_far_apart_are_two_groups():
     names = [f"m{k}" for k in range(6)]
     table = irtjax.ResponseTable.from_arrays(values, subjects=names)
     fit = irtjax.fit(table, "rasch", "em", standard_errors="none")
-    ranked = rank(fit)
+    ranked = fit.rank()
     assert ranked.table.column("subject").to_pylist() == names[::-1]
     assert len(ranked.groups) > 1 and ranked.num_pairs == 15
     # Groups overlap only where somebody is in two of them.
@@ -209,7 +207,7 @@ def test_two_subjects_far_apart_are_two_groups():
     ):
         said = subject_sentences(dataclasses.replace(ranked, groups=groups))[-1]
         assert text in said
-    wide, narrow = rank(fit, level=0.99).table, rank(fit, level=0.5).table
+    wide, narrow = fit.rank(level=0.99).table, fit.rank(level=0.5).table
     spans = [
         np.subtract(table["upper"].to_numpy(), table["lower"].to_numpy())
         for table in (wide, narrow)
