@@ -1,14 +1,17 @@
 """Kills a fit of two processes again and again, and compares what it ends with.
 
-Each run of two processes of two devices is stopped after a random time: one of them,
-chosen at random, is killed, or one in five stopped without a sign. Both commands must
-then end with one line. The next run resumes. A fit that ends is compared, byte by byte,
-with one of a single process that nothing has stopped, and another one begins.
+Each run of two processes of two devices is stopped at a random time: one of them,
+chosen at random, is killed, or one in ten stopped without a sign. The time is within
+some seconds of its first checkpoint; one run in five may be stopped before, from its
+first second on. Both commands must then end with one line. The next run resumes. A fit
+that ends is compared, byte by byte, with one of a single process that nothing has
+stopped, and another one begins.
 
-    python experiments/scaling/kills.py --kills 200
+    python experiments/scaling/kills.py --kills 200 --minutes 90
 """
 
 import argparse
+import contextlib
 import os
 import random
 import shutil
@@ -22,9 +25,9 @@ from pathlib import Path
 
 import numpy as np
 
-#: Steps without acceleration, to a tolerance that takes many of them.
+#: Steps without acceleration, to a tolerance that takes hundreds of them.
 OPTIONS = (
-    "--model 3pl --method em --memory 0 --set tolerance=1e-12 --max-steps 3000"
+    "--model 2pl --method mm --memory 0 --set tolerance=1e-14 --max-steps 3000"
     " --standard-errors none --no-page --quiet"
 )
 TABLES = ("items.parquet", "abilities.parquet", "parameters.npz")
@@ -33,10 +36,10 @@ PATIENCE = 600
 
 
 def write_responses(path: Path) -> None:
-    """Responses of 203 subjects to 12 items, a fifth of them missing."""
+    """Responses of 2,003 subjects to 30 items, a fifth of them missing."""
     rng = np.random.default_rng(0)
-    ability, difficulty = rng.normal(size=(203, 1)), rng.normal(size=12)
-    right = rng.random((203, 12)) < 1 / (1 + np.exp(difficulty - ability))
+    ability, difficulty = rng.normal(size=(2003, 1)), rng.normal(size=30)
+    right = rng.random((2003, 30)) < 1 / (1 + np.exp(difficulty - ability))
     seen = rng.random(right.shape) < 0.8
     rows = [f"m{i},q{j},{right[i, j]:d}" for i, j in np.argwhere(seen)]
     path.write_text("\n".join(["model,item,score", *rows]) + "\n")
@@ -70,10 +73,28 @@ def child_of(process: subprocess.Popen[str]) -> int | None:
         return None
 
 
-def stop_one(processes: list[subprocess.Popen[str]], longest: float) -> str:
-    """Kills or stops one of two processes; how, or "" if the fit had ended."""
-    time.sleep(random.uniform(1, longest))
-    how = random.choices(["SIGKILL", "SIGSTOP"], [4, 1])[0]
+def wait(
+    processes: list[subprocess.Popen[str]], checkpoint: Path, seconds: float
+) -> None:
+    """Waits for a random time, or for the end of both commands.
+
+    It is within so many seconds of a new checkpoint, one time in five of the start.
+    """
+    is_early, started = random.random() < 0.2, time.time()
+    until = started + random.uniform(1, seconds) if is_early else None
+    while any(process.poll() is None for process in processes):
+        if until is None:
+            with contextlib.suppress(FileNotFoundError):
+                if checkpoint.stat().st_mtime > started:
+                    until = time.time() + random.uniform(0, seconds)
+        elif time.time() > until:
+            return
+        time.sleep(0.02)
+
+
+def stop_one(processes: list[subprocess.Popen[str]]) -> str:
+    """Kills or stops one of two processes; how, or "" if its fit had ended."""
+    how = random.choices(["SIGKILL", "SIGSTOP"], [9, 1])[0]
     victim = random.randrange(2)
     child = child_of(processes[victim])
     if child is None:
@@ -85,11 +106,22 @@ def stop_one(processes: list[subprocess.Popen[str]], longest: float) -> str:
     return how
 
 
+def check_ends(processes: list[subprocess.Popen[str]], how: str) -> bool:
+    """Whether both commands were successful; a stopped one prints one line at most."""
+    reports = [process.communicate(timeout=PATIENCE) for process in processes]
+    codes = [process.returncode for process in processes]
+    assert codes in ([0, 0], [1, 1]) or how, (codes, reports)
+    for out, error in reports:
+        assert not out and len(error.splitlines()) <= 1, (how, out, error)
+    return codes == [0, 0]
+
+
 def main() -> None:
     """Runs until a fit was stopped so many times, and prints what was seen."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--longest", type=float, default=15.0, help="seconds of a run")
+    parser.add_argument("--minutes", type=float, default=np.inf, help="ends after them")
+    parser.add_argument("--seconds", type=float, default=3.0, help="after a checkpoint")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     random.seed(arguments.seed)
@@ -98,32 +130,33 @@ def main() -> None:
     began = time.perf_counter()
     one = start(folder, "--out one --devices 1")
     assert one.wait() == 0, one.communicate()
-    whole = time.perf_counter() - began
-    kills, ends, resumed = {"SIGKILL": 0, "SIGSTOP": 0}, 0, 0
-    while sum(kills.values()) < arguments.kills:
-        resumed += (folder / "two.fit.npz").exists()
+    checkpoint, two = folder / "two.fit.npz", folder / "two"
+    # On a busy machine processes lose each other without a signal: "".
+    kills = {"SIGKILL": 0, "SIGSTOP": 0, "": 0}
+    resumed = ends = stops = fits = 0  # `stops` of the fit on its way
+    minutes = 0.0
+    while sum(kills.values()) < arguments.kills and minutes < arguments.minutes:
+        resumed += checkpoint.exists()
         processes = start_both(folder)
-        how = stop_one(processes, max(arguments.longest, whole))
-        reports = [process.communicate(timeout=PATIENCE) for process in processes]
-        codes = [process.returncode for process in processes]
-        if codes == [0, 0]:
-            ends += 1
-            for name in TABLES:
-                same = (folder / "one" / name).read_bytes()
-                assert (folder / "two" / name).read_bytes() == same, name
-            shutil.rmtree(folder / "two")
-        else:
+        wait(processes, checkpoint, arguments.seconds)
+        how = stop_one(processes)
+        if not check_ends(processes, how):
             kills[how] += 1
-            for out, error in reports:
-                lines = error.splitlines()
-                assert not out and len(lines) <= 1, (how, out, error)
-        done = sum(kills.values())
-        print(f"{done} stops, {resumed} resumed, {ends} whole fits", flush=True)
-    print(
-        f"{kills['SIGKILL']} killed, {kills['SIGSTOP']} stopped without a sign;"
-        f" {resumed} runs resumed; {ends} fits ended, each with the bits of a fit of"
-        " one process"
-    )
+            stops += 1
+        if two.exists():
+            for name in TABLES:
+                assert (two / name).read_bytes() == (folder / "one" / name).read_bytes()
+            ends, fits, stops = ends + 1, fits + (stops > 0), 0
+            shutil.rmtree(two)
+            checkpoint.unlink(missing_ok=True)
+        minutes = (time.perf_counter() - began) / 60
+        print(
+            f"{minutes:.0f} min: {kills['SIGKILL']} killed, {kills['SIGSTOP']} stopped"
+            f" without a sign, {kills['']} lost each other; {resumed} runs resumed;"
+            f" {ends} fits ended with the bits of a fit of one process, {fits} of them"
+            " after stops",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from irtjax._types import KeyArray, Status
 from irtjax.calibration import flags
@@ -27,6 +29,7 @@ from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.start import start_values
 from irtjax.estimators.timing import Clock
+from irtjax.fitting.devices import check_devices, divided, on_one_device
 from irtjax.fitting.problem import make_task, specify
 from irtjax.fitting.settings import sort_settings
 from irtjax.fitting.specification import Task
@@ -75,6 +78,24 @@ class Pool:
     method: str = "em"  # or "laplace", which integrates items out for few subjects
     avoid: np.ndarray | None = None  # [items] to choose where no others are left
     ends: np.ndarray | None = None  # [2, items] lowest and highest score, if rescaled
+    mesh: Mesh | None = None  # devices that the subjects of each fit are divided over
+
+    def over(self, mesh: Mesh | None) -> Pool:
+        """The pool whose fits are divided over devices; None for one.
+
+        Raises:
+            ValueError: If the devices, or fits by the method, divide no subjects.
+        """
+        if mesh is None:
+            return self
+        check_devices(mesh, EM)
+        if self.method != "em":
+            raise ValueError(
+                f"fits of folds by method {self.method!r} do not divide over devices:"
+                " give the model as an object, as irtjax.MODELS['2pl'](), or leave mesh"
+                " out"
+            )
+        return dataclasses.replace(self, mesh=mesh)
 
     @functools.cached_property
     def responses(self) -> Responses:
@@ -198,9 +219,11 @@ def learn(pool: Pool, held: np.ndarray) -> Knowledge:
     weight = jnp.asarray(~held, dtype)
     data = dataclasses.replace(pool.responses, subject_weight=weight)
     first = _start_jit(model, data, how="proportions", dtype=dtype)
-    problem = Problem.create(model, data)
     items, population = first.items, first.population
     assert population is not None
+    problem = Problem.create(model, data)
+    if pool.mesh is not None:
+        problem, first = divided(EM(), problem, first, pool.mesh)
     for _ in range(3):
         size = choose_nodes(model, items, population, data).size
         # Multiples of 60, so that folds share a compiled program.
@@ -208,6 +231,9 @@ def learn(pool: Pool, held: np.ndarray) -> Knowledge:
         method = EM(jnp.asarray(nodes, dtype), TOLERANCE, population=pool.form)
         result = run_jit(problem, method, first, max_steps=MAX_STEPS)
         items, population = result.parameters.items, result.parameters.population
+        if pool.mesh is not None:
+            own = jax.tree.map(lambda x: x[: data.num_items], on_one_device(items))
+            items, population = own, on_one_device(population)
         resolved = resolution(model, items, population, nodes, data)
         if resolved.warning() is None or size >= 401:
             break

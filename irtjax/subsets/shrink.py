@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Unpack
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from irtjax._types import KeyArray, RandomKey, Status, check_keywords
 from irtjax.calibration.calibration import Calibration
@@ -63,6 +64,7 @@ def shrink(
     folds: int | None = None,
     level: float = 0.95,
     key: RandomKey | None = None,
+    mesh: Mesh | None = None,
     **options: Unpack[SubsetSettings],
 ) -> Shrunken:
     """Chooses a subset of items that stands for all, and a predictor of full scores.
@@ -103,6 +105,7 @@ def shrink(
         level: Level of the intervals.
         key: A whole number or a JAX key, for folds, clusters and random items; a fixed
             one when None.
+        mesh: Devices that the subjects of each fit are divided over; see `irtjax.fit`.
         **options: `aim`, `abilities`, `stratify`, `average`, `avoid` and `bounds` of
             `irtjax.subsets.pool.SubsetSettings`, where each is explained.
 
@@ -123,6 +126,7 @@ def shrink(
     if sum(x is not None for x in (size, standard_error, score_error)) != 1:
         raise ValueError("give one of size, standard_error and score_error")
     pool, warnings = make_pool(data, model, **options)
+    pool = pool.over(mesh)
     table = pool.table
     if size is not None:
         check_size(size, table.num_items)
@@ -265,6 +269,7 @@ def subset_errors(
     level: float = 0.95,
     reference: Mapping[str, float] | None = None,
     key: RandomKey | None = None,
+    mesh: Mesh | None = None,
     **options: Unpack[SubsetSettings],
 ) -> SubsetErrors:
     """How well subsets predict the full scores of held-out subjects.
@@ -283,6 +288,7 @@ def subset_errors(
         level: Level of the intervals.
         reference: Values of subjects, higher for better, to compare the order with.
         key: See `shrink`.
+        mesh: See `shrink`.
         **options: See `shrink`.
 
     Raises:
@@ -300,6 +306,7 @@ def subset_errors(
     if folds < 3:
         raise ValueError(f"folds {folds}: intervals are judged by at least 3")
     pool, warnings = make_pool(data, model, **options)
+    pool = pool.over(mesh)
     subjects, num_items = pool.table.num_subjects, pool.table.num_items
     count = check_folds(folds, subjects)
     if not len(sizes) or not len(rules):
@@ -435,7 +442,9 @@ def _estimate(pool: Pool, model: Any):
         items = jax.tree.map(lambda x: np.asarray(x)[rows], model.parameters.items)
         population = model.parameters.population
     elif pool.method == "em":
-        fitted = fit(pool.table, pool.model, "em", standard_errors="none")
+        fitted = fit(
+            pool.table, pool.model, "em", standard_errors="none", mesh=pool.mesh
+        )
         items, population = fitted.parameters.items, fitted.parameters.population
         warnings = tuple(fitted.warnings)
     else:
