@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from irtjax.data.frames import to_frame as to_frame
     from irtjax.data.reading.comparisons import read_comparisons as read_comparisons
     from irtjax.data.responses import Responses as Responses
+    from irtjax.data.split_items import split_items as split_items
     from irtjax.estimators.driver import AbstractMethod as AbstractMethod
     from irtjax.estimators.driver import Fit as Fit
     from irtjax.estimators.driver import run as run
@@ -192,6 +193,7 @@ _HOMES = {
     "shrink": "subsets.shrink",
     "simulate": "models.simulate",
     "simulate_tests": "adaptive.study",
+    "split_items": "data.split_items",
     "stability": "validity.stability",
     "start_values": "estimators.start",
     "subset_errors": "subsets.shrink",

@@ -395,9 +395,13 @@ def floats(table: pa.Table, *names: str) -> list[np.ndarray]:
 
 
 def with_columns(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
-    """A table with columns of numbers added at its end."""
+    """A table with columns of numbers or text added at its end."""
+    import pyarrow as pa
+
     for name, values in columns.items():
-        table = table.append_column(name, number_column(values, table.num_rows))
+        is_text = np.asarray(values).dtype.kind == "U"
+        column = pa.array(values) if is_text else number_column(values, table.num_rows)
+        table = table.append_column(name, column)
     return table
 
 

@@ -169,6 +169,13 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
         ),
         FitOption("run_sd", RUN_SD, metavar="X"),
         FitOption(
+            "groups",
+            "Groups of subjects that each have a mean and standard deviation of ability"
+            " of their own (--method em): a column of the files or of --subject-table.",
+            metavar="COLUMN",
+            side=True,
+        ),
+        FitOption(
             "start",
             "Start: proportions, spectral or low_rank. \\[default: proportions]",
         ),

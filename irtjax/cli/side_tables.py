@@ -218,6 +218,7 @@ class StructureOptions:
     target: Path | None = None
     family: str | None = None
     cluster: str | None = None
+    groups: str | None = None
 
     def __post_init__(self) -> None:
         for columns, path, kind, what in (
@@ -240,6 +241,7 @@ class StructureOptions:
         for name, column_name, path, kind in (
             ("family", self.family, self.subject_table, "subject"),
             ("cluster", self.cluster, self.item_table, "item"),
+            ("groups", self.groups, self.subject_table, "subject"),
         ):
             if column_name is not None:
                 table = _with_groups(table, name, column_name, path, kind)

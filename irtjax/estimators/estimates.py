@@ -138,6 +138,27 @@ class FactorEstimates:
     certificate: float | None = None
 
 
+class GroupPopulations(NamedTuple):
+    """Normal populations of groups of subjects, each array `[groups]`.
+
+    Attributes:
+        names: Names of the groups, with the number of subjects of each.
+        mean: Means, with standard errors; None without errors.
+        sd: Standard deviations, likewise.
+        mean_covariance: `[groups, groups]` covariance of the means.
+        group: `[subjects]` the group of each, a place in `names`.
+    """
+
+    names: np.ndarray
+    size: np.ndarray
+    mean: np.ndarray
+    sd: np.ndarray
+    group: np.ndarray
+    mean_error: np.ndarray | None = None
+    sd_error: np.ndarray | None = None
+    mean_covariance: np.ndarray | None = None
+
+
 class LengthEstimates(NamedTuple):
     """The part of response lengths: its data, errors, and errors of speed."""
 
@@ -177,6 +198,7 @@ class Estimates:
         diverging: `[items]` whether an item has no finite estimate, or None.
         lengths: Of models with response lengths; `groups`: of multilevel models;
             `factors`: of models with several abilities.
+        populations: Of groups of subjects (`groups=`), each with its own.
         verdict: What a sampler's diagnostics conclude, or why items have no errors.
         directions: `[items]` signs of slopes and chances of the others, by `laplace`.
     """
@@ -213,6 +235,7 @@ class Estimates:
     lengths: LengthEstimates | None = None
     groups: GroupEstimates | None = None
     factors: FactorEstimates | None = None
+    populations: GroupPopulations | None = None
     draws: Any = None
     verdict: tuple[str, ...] = ()
     directions: Any = None

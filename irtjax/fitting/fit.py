@@ -23,7 +23,7 @@ from irtjax.estimators.timing import Clock, ProgressCallback
 from irtjax.fitting.categories import codes_note
 from irtjax.fitting.defaults import AUTO, choose
 from irtjax.fitting.devices import check_devices, divide, joined, whole
-from irtjax.fitting.groups import GROUPS, with_groups
+from irtjax.fitting.groups import GROUPS, with_groups, with_populations
 from irtjax.fitting.problem import make_task, specify
 from irtjax.fitting.settings import Settings, check_start, check_values, sort_settings
 from irtjax.fitting.specification import AbstractSpecification
@@ -119,6 +119,7 @@ def fit(
         name: x for name, x in settings.items() if name not in (*GROUPS, "run_sd")
     }
     settings = others
+    method = with_populations(method, table, related.get("groups"))
     model, method, reason, bounds = choose(table, model, method, settings)
     if bounds is not None:
         settings = {**settings, "bounds": bounds}

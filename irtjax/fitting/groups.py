@@ -1,4 +1,4 @@
-"""The groups that a user gives: families of subjects, clusters of items."""
+"""The groups that a user gives: families and populations of subjects, item clusters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from irtjax.data.arrays import as_labels
 from irtjax.data.table import ResponseTable
 
 #: Settings, what each labels, and the field of a table with such labels.
-GROUPS = {"family": "subjects", "cluster": "items"}
+GROUPS = {"family": "subjects", "cluster": "items", "groups": "subjects"}
+#: Fewest subjects of a group with a population of its own.
+FEWEST_SUBJECTS = 2
 
 
 def with_groups(
@@ -59,3 +61,36 @@ def with_groups(
             )
         names[setting] = facet
     return table, names
+
+
+def with_populations(method: Any, table: ResponseTable, facet: str | None) -> Any:
+    """The method, or the one that gives each group of subjects a population.
+
+    Raises:
+        ValueError: For methods other than "em", and groups of one subject.
+    """
+    if facet is None:
+        return method
+    import jax.numpy as jnp
+
+    from irtjax.estimators.marginal.em import EM
+    from irtjax.estimators.marginal.multiple_groups import MultipleGroups
+
+    if method not in ("auto", "em") and not isinstance(method, EM):
+        name = method if isinstance(method, str) else method.name
+        raise ValueError(f"groups need method='em', not {name!r}")
+    labels = table.subject_facets[facet]
+    labels = np.where(labels == "", "(none)", labels)
+    names, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    small = names[sizes < FEWEST_SUBJECTS]
+    if len(small):
+        raise ValueError(
+            f"group {str(small[0])!r} of {facet!r} has one subject, and a population"
+            f" needs {FEWEST_SUBJECTS}: join it with another group"
+        )
+    settings: dict[str, Any] = {}
+    if isinstance(method, EM):
+        settings = {x: getattr(method, x) for x in ("nodes", "tolerance", "memory")}
+    return MultipleGroups(
+        codes=jnp.asarray(codes), names=tuple(names.tolist()), **settings
+    )

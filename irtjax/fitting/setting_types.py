@@ -84,6 +84,8 @@ class Settings(TypedDict, total=False):
         run_sd: Standard deviation of a score from run to run, in points (hundredths of
             scores from 0 to 1), that errors count in addition to what repeated runs
             show; see `calibration.runs`.
+        groups: Groups of subjects that each have a mean and standard deviation of
+            ability of their own, by "em": a facet of subjects, or a label for each.
         checkpoint: File that saves the fit on its way, every few steps; by "nuts", "em"
             and other methods that take steps.
         resume: Whether to resume from that file: with the same result, to the last bit.
@@ -118,6 +120,7 @@ class Settings(TypedDict, total=False):
     family: str | Sequence[str] | None
     cluster: str | Sequence[str] | None
     run_sd: float | None
+    groups: str | Sequence[str] | None
     checkpoint: str | None
     resume: bool
 

@@ -7,11 +7,12 @@ from irtjax.calibration.parts.groups import Structure
 from irtjax.calibration.parts.lengths import ResponseLengths
 from irtjax.calibration.parts.part import Findings as Findings
 from irtjax.calibration.parts.part import Part
+from irtjax.calibration.parts.populations import Populations
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
 
 #: The kinds of parts, in the order of their columns, findings and figures.
-PARTS: tuple[type[Part], ...] = (ResponseLengths, Structure, Factors)
+PARTS: tuple[type[Part], ...] = (ResponseLengths, Structure, Factors, Populations)
 
 
 def parts_of(table: ResponseTable, estimates: Estimates, layout: Any) -> list[Part]:
