@@ -15,6 +15,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "Subjects": {
         "subject": "name of the subject, such as a model",
         "ability": "ability, in standard deviations of the population",
+        "population": "group of subjects whose population of abilities it is of",
         "lower": "lower end of the interval of the ability, or of what the table is of",
         "upper": "its upper end",
         "rank": "rank by ability, 1 for the best",

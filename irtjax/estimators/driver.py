@@ -140,6 +140,10 @@ class AbstractEstimator(eqx.Module):
         """The problem in the size that the method solves it; see `pad_problem`."""
         return problem
 
+    def by_group(self, codes: np.ndarray, names: tuple[str, ...]) -> AbstractEstimator:
+        """The method with a population for each group; `codes` are `[subjects]`."""
+        raise ValueError(f"groups need method='em', not {self.name!r}")
+
     def prepared(self, problem: AnyProblem) -> AnyProblem:
         """The problem in the form that the method solves."""
         return problem

@@ -9,6 +9,7 @@ import numpy as np
 
 from irtjax.data.arrays import as_labels
 from irtjax.data.table import ResponseTable
+from irtjax.estimators.catalogue import method_class
 
 #: Settings, what each labels, and the field of a table with such labels.
 GROUPS = {"family": "subjects", "cluster": "items", "groups": "subjects"}
@@ -71,14 +72,8 @@ def with_populations(method: Any, table: ResponseTable, facet: str | None) -> An
     """
     if facet is None:
         return method
-    import jax.numpy as jnp
-
-    from irtjax.estimators.marginal.em import EM
-    from irtjax.estimators.marginal.multiple_groups import MultipleGroups
-
-    if method not in ("auto", "em") and not isinstance(method, EM):
-        name = method if isinstance(method, str) else method.name
-        raise ValueError(f"groups need method='em', not {name!r}")
+    if isinstance(method, str):
+        method = method_class("em" if method == "auto" else method)()
     labels = table.subject_facets[facet]
     labels = np.where(labels == "", "(none)", labels)
     names, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
@@ -88,9 +83,4 @@ def with_populations(method: Any, table: ResponseTable, facet: str | None) -> An
             f"group {str(small[0])!r} of {facet!r} has one subject, and a population"
             f" needs {FEWEST_SUBJECTS}: join it with another group"
         )
-    settings: dict[str, Any] = {}
-    if isinstance(method, EM):
-        settings = {x: getattr(method, x) for x in ("nodes", "tolerance", "memory")}
-    return MultipleGroups(
-        codes=jnp.asarray(codes), names=tuple(names.tolist()), **settings
-    )
+    return method.by_group(codes, tuple(names.tolist()))

@@ -154,6 +154,18 @@ class EM(AbstractAscent, AbstractOnNodes):
         possible = family.by_cell and not model.several and not model.has_lengths
         return FEW_ON_NODES if possible else 0.0
 
+    def by_group(self, codes: np.ndarray, names: tuple[str, ...]) -> AbstractEstimator:
+        """EM with a normal population for each group of subjects."""
+        from irtjax.estimators.marginal.multiple_groups import MultipleGroups
+
+        return MultipleGroups(
+            nodes=self.nodes,
+            codes=jnp.asarray(codes),
+            names=names,
+            tolerance=self.tolerance,
+            memory=self.memory,
+        )
+
     def divides(self, model: Any) -> bool:
         """Whether a model has one ability, and no lengths."""
         return not (model.multilevel or model.several or model.has_lengths)
