@@ -65,6 +65,8 @@ class ScoredSubjects(HasTable):
         whole: The calibration with these subjects among its own, all ranked together;
             None where they have no rank (`score_curve.why_not_ranked`, other scores
             than EAP, more than 2,000 subjects).
+        moments: Of several factors the posterior means `[subjects, factors]` and
+            covariances `[subjects, factors, factors]` of abilities; else None.
     """
 
     title = "Scores, with the items of a fit"
@@ -78,6 +80,7 @@ class ScoredSubjects(HasTable):
     scoring: str = "eap"
     own_error: np.ndarray | None = None
     whole: Calibration | None = dataclasses.field(default=None, repr=False)
+    moments: tuple[np.ndarray, np.ndarray] | None = None
 
 
 @full_precision
@@ -175,7 +178,8 @@ def score(
         for name, values in standing.items():
             scored = scored.append_column(name, pa.array(values))
     scored = with_level(scored, chosen)
-    return ScoredSubjects(scored, notes, chosen, scoring, own, whole)
+    moments = new_scores.moments
+    return ScoredSubjects(scored, notes, chosen, scoring, own, whole, moments)
 
 
 class _Request(NamedTuple):
@@ -202,6 +206,7 @@ class _Abilities(NamedTuple):
     columns: dict[str, Any]
     notes: tuple[str, ...]
     scoring: str
+    moments: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def _on_scale(fit: Calibration, model, table: ResponseTable, rows):
@@ -341,7 +346,8 @@ def _of_factors(request: _Request, errors: ItemErrors | None) -> _Abilities:
     names = list(fit.factor_names)
     flags, columns = _by_ability(names, modes.ability, own, modes.converged)
     note = "the ability is the expected score on all items of the fit"
-    return _Abilities(ability, error, flags, columns, (note,), "map")
+    moments = np.asarray(modes.mean, float), np.asarray(modes.spread, float)
+    return _Abilities(ability, error, flags, columns, (note,), "map", moments)
 
 
 def _by_ability(names: list[str], ability, error, converged):

@@ -29,13 +29,25 @@ def predict_command(
         list[str] | None,
         opt.option("An item to predict, repeatable; else all.", metavar="NAME"),
     ] = None,
+    new_subjects: Annotated[
+        list[str] | None,
+        opt.option(
+            "File of responses of new subjects, repeatable: they are scored, and"
+            " predicted in place of those of the fit.",
+            metavar="FILE",
+        ),
+    ] = None,
     categories: Annotated[
         bool, opt.option("Add the probability of each category.", "--categories")
     ] = False,
     *,
     output: opt.Output,
+    reading: opt.Reading,
 ) -> None:
-    """Predicts the response of every subject of a fit to every item, seen or not."""
+    """Predicts the response of every subject to every item, seen or not.
+
+    Subjects are those of the fit, or new ones that have responses to some of its items.
+    """
     from irtjax.data.wording import counted
 
     check_out_file(out)
@@ -44,14 +56,22 @@ def predict_command(
         fit = load_fit(folder)
         from irtjax.prediction.responses import predict
 
+        data, scored = None, None
+        if new_subjects:
+            from irtjax.calibration.score import score
+
+            progress("score")
+            scored = score(fit, reading.read(new_subjects, fit, folder))
+        else:
+            data = responses_of(fit, folder, None, reading)
         progress("predict")
-        data = responses_of(fit, folder, None, opt.Reading())
         predictions = predict(
             fit,
             subject_names=subject_names or None,
             item_names=item_names or None,
             categories=categories,
             data=data,
+            scored=scored,
         )
         progress("write")
         write_files({out: predictions.table})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import equinox as eqx
 import jax
@@ -34,6 +34,8 @@ from irtjax.prediction.stacking import is_stacked, stack_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from irtjax.calibration.score import ScoredSubjects
 
 #: Gauss-Hermite nodes over the error of an ability. With six items, one of them steep,
 #: seven nodes err by 1e-3 and fifteen by less than 2e-4.
@@ -96,6 +98,7 @@ def predict(
     item_names: Sequence[str] | np.ndarray | None = None,
     categories: bool = False,
     data: ResponseTable | None = None,
+    scored: ScoredSubjects | None = None,
 ) -> Predictions:
     """Predicts the response of every subject to every item, observed or not.
 
@@ -124,13 +127,15 @@ def predict(
         item_names: Names of items in the order of the result; None for all.
         categories: Whether to return the probability of each category too.
         data: The responses of the fit; None for predictions of the model alone.
+        scored: Scores of new subjects by `irtjax.score` with this fit: these are
+            predicted, by the model alone, in place of the subjects of the fit.
 
     Returns:
         The predictions. Memory: 16 bytes per cell.
 
     Raises:
-        ValueError: If a name is not in the fit, categories are requested of scores, or
-            data are not those of the fit.
+        ValueError: If a name is unknown, categories are requested of scores, data are
+            not those of the fit, or scores lack errors.
 
     >>> import irtjax
     >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
@@ -139,7 +144,8 @@ def predict(
     >>> expected.expected.shape, bool(expected.expected[0, 0] > expected.expected[0, 3])
     ((1, 4), True)
     """
-    rows = find_names(fit.subject_names, subject_names, "subject")
+    people = _subjects_of(fit, scored)
+    rows = find_names(people.names, subject_names, "subject")
     places = find_names(fit.item_names, item_names, "item")
     family = fit.model.family
     if categories and not family.num_categories:
@@ -148,16 +154,12 @@ def predict(
             " categories out"
         )
     if fit.factor_names:
-        return _predict_factors(fit, rows, places, categories)
+        return _predict_factors(fit, people, rows, places, categories)
     family = family.of_items(places)
     points = _item_points(fit, places)
-    # Abilities and errors are `[subjects, groups]`.
-    column, error = np.zeros_like(places), errors_given_scale(fit)[:, None]
-    ability = floats(fit.abilities.table, "ability")[0][:, None]
-    if (structure := fit.structure) is not None:
-        ability = structure.ability
-        if fit.num_groups > 1:
-            error, column = structure.error, np.asarray(structure.group)[places]
+    ability, error, column = people.ability, people.error, np.zeros_like(places)
+    if fit.structure is not None and fit.num_groups > 1:
+        column = np.asarray(fit.structure.group)[places]
     nodes, weights = np.polynomial.hermite_e.hermegauss(ABILITY_NODES)
     dtype = points[0].dtype
     rule = jnp.asarray(np.stack([nodes, weights / weights.sum()], axis=1), dtype)
@@ -180,7 +182,7 @@ def predict(
         expected[part], standard_error[part] = block_cells[:2]
         if kinds is not None:
             kinds[part] = block_cells[2]
-    if data is not None and is_stacked(fit, data):
+    if scored is None and data is not None and is_stacked(fit, data):
         own = data.select(
             subjects=find_names(data.subjects, fit.subject_names, "subject"),
             items=find_names(data.items, fit.item_names, "item"),
@@ -192,18 +194,61 @@ def predict(
         standard_error *= stack.slope * expected * (1 - expected) / flat
         if kinds is not None:
             kinds = np.stack([1 - expected, expected], axis=-1)
-    names = fit.subject_names[rows], fit.item_names[places]
+    names = people.names[rows], fit.item_names[places]
     codes = fit.model.family.category_codes
     return Predictions(*names, expected, standard_error, kinds, codes)
 
 
+class _Subjects(NamedTuple):
+    """Subjects to predict.
+
+    Attributes:
+        names: `[subjects]`.
+        ability: `[subjects, groups]`; of factors `[subjects, factors]`.
+        error: `[subjects, groups]` errors given location and scale; of factors
+            covariances `[subjects, factors, factors]`.
+    """
+
+    names: np.ndarray
+    ability: np.ndarray
+    error: np.ndarray
+
+
+def _subjects_of(fit: Calibration, scored: ScoredSubjects | None) -> _Subjects:
+    """The subjects of a fit, or new ones that were scored with it."""
+    if scored is None:
+        if fit.factor_names:
+            factors = fit.require(Factors)
+            return _Subjects(fit.subject_names, factors.mean, factors.spread)
+        ability = floats(fit.abilities.table, "ability")[0][:, None]
+        error = errors_given_scale(fit)[:, None]
+        if fit.structure is not None:
+            ability = fit.structure.ability
+            error = fit.structure.error if fit.num_groups > 1 else error
+        return _Subjects(fit.subject_names, ability, error)
+    names = np.array(scored.table["subject"].to_pylist())
+    if scored.moments is not None:
+        return _Subjects(names, *scored.moments)
+    if fit.num_groups > 1 and fit.structure is not None:
+        labels = [f"ability_{name}" for name in fit.structure.groups.tolist()]
+        errors = floats(scored.table, *(f"{label}_se" for label in labels))
+        return _Subjects(names, floats(scored.table, *labels).T, errors.T)
+    if scored.own_error is None:
+        raise ValueError("the scores have no errors: score the subjects again")
+    ability = floats(scored.table, "ability")[0][:, None]
+    return _Subjects(names, ability, np.asarray(scored.own_error, float)[:, None])
+
+
 def _predict_factors(
-    fit: Calibration, rows: np.ndarray, places: np.ndarray, categories: bool
+    fit: Calibration,
+    people: _Subjects,
+    rows: np.ndarray,
+    places: np.ndarray,
+    categories: bool,
 ) -> Predictions:
     """`predict` of a factor model, a'theta of each cell being normal."""
-    factors = fit.require(Factors)
     records = jax.tree.map(lambda x: jnp.asarray(x)[places], fit.parameters.items)
-    ability, covariance = factors.mean[rows], factors.spread[rows]
+    ability, covariance = people.ability[rows], people.error[rows]
     expected, error = np.empty((2, len(rows), len(places)))
     family = fit.model.family
     count = family.num_categories
@@ -218,7 +263,7 @@ def _predict_factors(
         expected[part], error[part] = cells[:2]
         if kinds is not None:
             kinds[part] = cells[2]
-    names = fit.subject_names[rows], fit.item_names[places]
+    names = people.names[rows], fit.item_names[places]
     return Predictions(*names, expected, error, kinds, family.category_codes)
 
 

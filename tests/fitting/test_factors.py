@@ -505,7 +505,8 @@ def test_a_confirmatory_model_by_a_marginal_method(method, tmp_path):
     assert (np.abs(error) < 1.96).mean() > 0.95 - 4 * 0.044
     # Every verb of a fit without abilities as parameters.
     assert irtjax.rank(fit).table.num_rows == SUBJECTS
-    scored = irtjax.score(fit, few).table
+    new = irtjax.score(fit, few)
+    scored = new.table
     np.testing.assert_allclose(
         scored["ability"].to_numpy(),
         fit.abilities.table["ability"].to_numpy(),
@@ -513,7 +514,11 @@ def test_a_confirmatory_model_by_a_marginal_method(method, tmp_path):
     )
     first, last = fit.abilities.table["subject"].to_pylist()[:: SUBJECTS - 1]
     assert irtjax.compare(fit, first, last, data=few).difference > 0
-    assert irtjax.predict(fit).expected.shape == (SUBJECTS, 24)
+    expected = irtjax.predict(fit).expected
+    assert expected.shape == (SUBJECTS, 24)
+    # Subjects with the responses of the fit are predicted as those of the fit.
+    of_scores = irtjax.predict(fit, scored=new).expected
+    np.testing.assert_allclose(of_scores, expected, atol=1e-5)
     given = jax.tree.map(jnp.asarray, fit.parameters)
     theta = simulate_abilities(50, jax.random.key(0), given.population)
     assert irtjax.simulate(fit.model, given.items, theta, jax.random.key(1)).num_items
