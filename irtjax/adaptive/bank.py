@@ -119,6 +119,15 @@ class AbstractBank(eqx.Module):
     def above(self, state: State, mark: Array, error: Array) -> Float[Array, ""]:
         """Probability that the reported ability is above N(mark, error^2)."""
 
+    def predicted(self, state: State) -> tuple[Float[Array, " items"], Array]:
+        """Chances of right responses given those so far, and a variance.
+
+        Returns:
+            The chances, and the variance of their sum over the items left by the error
+            of the abilities.
+        """
+        raise NotImplementedError(f"{type(self).__name__} predicts no responses")
+
     def odds(self, state: State, low: Array, high: Array) -> Float[Array, ""]:
         """Log-likelihood ratio of two abilities."""
         raise NotImplementedError(f"{type(self).__name__} has several abilities")
@@ -234,6 +243,10 @@ class AbstractBank(eqx.Module):
                 f" {', '.join((*self.selections, 'random', 'fixed'))}"
             )
 
+        if design.select == "score" and self.num_categories != 2:
+            raise ValueError(
+                "select 'score' is for right and wrong responses: choose 'random'"
+            )
         if design.cost is not None and design.cost.shape != (self.num_items,):
             raise ValueError(
                 f"cost has {design.cost.shape[0]:,} numbers: give one for each of the"

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 #: Rules of selection, and scores.
 SELECTIONS = (
     *("information", "mutual_information", "kl", "d_optimal", "a_optimal"),
-    *("random", "fixed"),
+    *("score", "random", "fixed"),
 )
 ORDERS = ("random", "fixed")
 SCORES = ("eap", "map")
@@ -50,6 +50,7 @@ class StopFlag(IntFlag):
     UTILITY = 128
     DECIDED = 256
     TIME = 512
+    SCORE_ERROR = 1024
 
     def explain(self) -> str:
         """Explains the flags in words."""
@@ -64,6 +65,7 @@ class StopFlag(IntFlag):
             StopFlag.UTILITY: "no item is worth its price",
             StopFlag.DECIDED: "decided",
             StopFlag.TIME: "time",
+            StopFlag.SCORE_ERROR: "error of the score",
         }
         return "; ".join(text for flag, text in words.items() if self & flag)
 
@@ -76,7 +78,9 @@ class Rules(TypedDict, total=False):
             information about the reported ability at the current estimate.
             "mutual_information": the largest expected decrease of the posterior's
             entropy. "kl": the KL information around the estimate. "random", or "fixed":
-            a given order. Of several abilities also "d_optimal" and "a_optimal": the
+            a given order. "score": drawn with chances from which the score on all
+            items is estimated without bias (`adaptive.score_draws`), for right and
+            wrong responses. Of several abilities also "d_optimal" and "a_optimal": the
             smallest determinant, or trace, of their covariance. See `adaptive.merits`.
         scoring: "eap" (the default) or "map".
         min_items: Items before which only the number of items, the items left and the
@@ -222,6 +226,8 @@ class Design(eqx.Module):
                 f"randomesque {randomesque} needs a rule that compares items, such as"
                 f" select 'information', not {select!r}"
             )
+        if select == "score":
+            _check_draws(chosen)
         for name in ABOVE_0:
             if chosen[name] is not None and not chosen[name] > 0:
                 raise ValueError(f"{name} {chosen[name]:g} is not above 0")
@@ -260,6 +266,16 @@ class Design(eqx.Module):
         assert self.pass_mark is not None
         error = 0.0 if self.mark_error is None else self.mark_error
         return self.pass_mark.astype(dtype), jnp.asarray(error, dtype)
+
+
+def _check_draws(rules: Mapping[str, Any]) -> None:
+    """Refuses rules by which chances of drawn items are no longer known."""
+    for name in ("randomesque", "quota", "cost", "repeats"):
+        if rules[name] != DEFAULTS[name]:
+            raise ValueError(
+                f"{name} changes the chances of items that select 'score' draws: leave"
+                " it out"
+            )
 
 
 def _check_repeats(rules: Mapping[str, Any]) -> None:

@@ -61,7 +61,12 @@ class ItemBank(AbstractModelBank, AbstractNodeBank):
     (40, 2, 61)
     """
 
-    selections: ClassVar[tuple[str, ...]] = ("information", "mutual_information", "kl")
+    selections: ClassVar[tuple[str, ...]] = (
+        "information",
+        "mutual_information",
+        "kl",
+        "score",
+    )
     decides: ClassVar[bool] = True
 
     model: Model
@@ -352,6 +357,12 @@ class ItemBank(AbstractModelBank, AbstractNodeBank):
         total = jnp.sum(above)
         now = jnp.minimum(wrong_pass * (1 - total), wrong_fail * total)
         return now - jnp.sum(after, axis=-1)
+
+    def predicted(self, state: State) -> tuple[Float[Array, " items"], Array]:
+        """Chances of right responses over the posterior; variance of their sum."""
+        posterior, right = jax.nn.softmax(state.posterior), jnp.exp(self.table[:, 1])
+        total = state.available.astype(right.dtype) @ right
+        return right @ posterior, posterior @ (total - posterior @ total) ** 2
 
     def log_prob(self, item: Array, observation: Observation, theta: Array) -> Array:
         """Log-probability of a response to one item at one ability."""

@@ -103,6 +103,7 @@ class FactorBank(AbstractModelBank):
         "a_optimal",
         "mutual_information",
         "kl",
+        "score",
     )
     several: ClassVar[bool] = True
 
@@ -488,6 +489,14 @@ class FactorBank(AbstractModelBank):
     def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
         """Expected decrease of the variance of the reported ability."""
         return self.merit("information", state)
+
+    def predicted(self, state: State) -> tuple[Float[Array, " items"], Array]:
+        """Chances of right responses over the posterior; variance of their sum."""
+        posterior = state.posterior
+        cells = self._expected(posterior.mean, posterior.spread)
+        rise = jnp.where(state.available, cells.slope, 0)
+        gradient = rise @ self.items.discrimination
+        return cells.mean, gradient @ posterior.spread @ gradient
 
     def above(self, state: State, mark: Array, error: Array) -> Float[Array, ""]:
         """Of a normal posterior of the reported ability, a mark on the same axes."""

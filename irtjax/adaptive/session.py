@@ -19,6 +19,14 @@ from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import DEFAULTS, Design, Rules, StopFlag
 from irtjax.adaptive.labels import check_exposure, label
 from irtjax.adaptive.saved import fingerprint, read_saved, write_saved
+from irtjax.adaptive.score_draws import (
+    Draw,
+    DrawnScore,
+    draw_of,
+    estimate_drawn,
+    predicted_score,
+    stopping_error,
+)
 from irtjax.adaptive.state import State
 from irtjax.adaptive.steps import (
     above_mark,
@@ -52,6 +60,8 @@ _update_jit = full_precision(eqx.filter_jit(update))
 _reserve_jit = full_precision(eqx.filter_jit(reserve))
 _withdraw_jit = full_precision(eqx.filter_jit(withdraw))
 _reported_jit = full_precision(eqx.filter_jit(lambda bank, x: bank.reported(x)))
+_draw_jit = full_precision(eqx.filter_jit(draw_of))
+_predicted_jit = full_precision(eqx.filter_jit(predicted_score))
 _passed_jit = full_precision(eqx.filter_jit(passed))
 
 
@@ -80,6 +90,7 @@ class AdaptiveTest(HasTable):
         num_tests: int = 0,
         max_exposure: float | None = None,
         time_limit: float | None = None,
+        score_error: float | None = None,
         names: Iterable[Any] | None = None,
         groups: Iterable[Any] | None = None,
         **rules: Unpack[Rules],
@@ -97,6 +108,8 @@ class AdaptiveTest(HasTable):
             max_exposure: Largest share of tests with an item (`adaptive.open_items`).
             time_limit: Seconds since the first item was handed out after which no
                 other one is; None for no limit. A saved test has its time stored.
+            score_error: With select="score", also end when the standard error of the
+                score (`score`) is below this.
             names: `[items]` names of the items of a bank.
             groups: `[items]` content groups; None takes the calibration's benchmarks.
             **rules: Those of `adaptive.Rules`, such as `select` and `reliability`.
@@ -106,6 +119,10 @@ class AdaptiveTest(HasTable):
         """
         if time_limit is not None and not time_limit > 0:
             raise ValueError(f"time_limit {time_limit:g} is not above 0")
+        if score_error is not None and not score_error > 0:
+            raise ValueError(f"score_error {score_error:g} is not above 0")
+        if score_error is not None and rules.get("select") != "score":
+            raise ValueError("score_error requires select='score'")
         quota = rules.get("quota")
         if not (quota is None or isinstance(quota, str)):
             rules["quota"] = dict(quota)
@@ -121,6 +138,7 @@ class AdaptiveTest(HasTable):
             num_tests=num_tests,
             max_exposure=max_exposure,
             time_limit=time_limit,
+            score_error=score_error,
         )
         available, order = self._allowed()
         self._open_items = np.asarray(available)
@@ -133,6 +151,8 @@ class AdaptiveTest(HasTable):
         self._responses: list[tuple[str, int]] = []
         self._skipped: list[str] = []
         self._lengths: dict[str, float] = {}
+        #: Draws by item, in their order (`score`).
+        self._draws: dict[str, list[float]] = {}
         self._propose()
 
     def _allowed(self) -> tuple[jax.Array, jax.Array]:
@@ -265,7 +285,66 @@ class AdaptiveTest(HasTable):
         """Why no other item is handed out; those that wait may be answered."""
         limit = self._rules["time_limit"]
         late = limit is not None and self.seconds >= limit
-        return self._stopped | StopFlag.TIME if late else self._stopped
+        flags = self._stopped | StopFlag.TIME if late else self._stopped
+        return flags | StopFlag.SCORE_ERROR if self._score_ends else flags
+
+    @property
+    def _score_ends(self) -> bool:
+        """Whether the error of the score ends the test."""
+        limit = self._rules["score_error"]
+        if limit is None or self.num_given < self._rules["min_items"]:
+            return False
+        return stopping_error(*self._drawn(), self._num_allowed) < limit
+
+    @property
+    def _num_allowed(self) -> int:
+        """Number of items that may be given."""
+        return int(self._open_items.sum())
+
+    def _drawn(self) -> tuple[Draw, np.ndarray]:
+        """Draws up to the first that waits for its response, and the responses."""
+        responses, values, rows = dict(self._responses), [], []
+        for item, row in self._draws.items():
+            if item in self._open:
+                break
+            rows.append(row)
+            values.append(responses.get(item, np.nan))
+        columns: Any = np.asarray(rows, float).reshape(-1, len(Draw._fields)).T
+        return Draw(*columns), np.asarray(values, float)
+
+    @full_precision
+    def score(self, level: float = 0.95) -> DrawnScore:
+        """The score on all items that may be given, unbiased whatever the model.
+
+        The items are drawn with known chances (`adaptive.score_draws`), so that the
+        estimate and its interval hold whenever the test ends.
+
+        Args:
+            level: Level of the interval.
+
+        Raises:
+            ValueError: If the test does not draw its items: select="score" does.
+
+        >>> import irtjax
+        >>> fit = irtjax.fit(irtjax.make_demo().table, "2pl", standard_errors="none")
+        >>> test = AdaptiveTest(fit, num_items=8, select="score")
+        >>> while (item := test.next_item()) is not None:
+        ...     test.record(item, 1)
+        >>> score = test.score()
+        >>> score.answers, score.items, score.lower < score.score <= score.upper
+        (8, 150, True)
+        """
+        if self._design.select != "score":
+            raise ValueError(
+                "the score is estimated from items that were drawn: begin the test with"
+                " select='score'"
+            )
+        draws, responses = self._drawn()
+        total = float(sum(value for _, value in self._responses))
+        allowed = jnp.asarray(self._open_items)
+        value, error = _predicted_jit(self._bank.bank, self._state, total, allowed)
+        predicted = float(value), float(error)
+        return estimate_drawn(draws, responses, self._num_allowed, predicted, level)
 
     @property
     def rules(self) -> dict[str, Any]:
@@ -337,7 +416,7 @@ class AdaptiveTest(HasTable):
         for item in self._open:
             state = self._with(_reserve_jit, state, item)
         while len(self._open) < count:
-            if self._flags() & StopFlag.TIME:
+            if self._flags() & (StopFlag.TIME | StopFlag.SCORE_ERROR):
                 break
             item, flags = self._item, self._stopped
             if self._open:
@@ -346,6 +425,9 @@ class AdaptiveTest(HasTable):
                 break
             if self._since is None:
                 self._since = time.monotonic()
+            if self._design.select == "score":
+                draw: Any = self._with(_draw_jit, state, item)
+                self._draws[item] = [float(x) for x in draw]
             self._open.append(item)
             state = self._with(_reserve_jit, state, item) if count > 1 else state
         return self._open[:count]
@@ -372,6 +454,10 @@ class AdaptiveTest(HasTable):
         ('', 'number of items')
         """
         position = self._bank.position(item)
+        if self._design.select == "score":
+            raise ValueError(
+                "items of a test with select='score' are drawn: use next_items"
+            )
         flags = self._flags()
         if self.num_given + len(self._open) >= self._design.num_items:
             flags |= StopFlag.NUM_ITEMS
@@ -489,6 +575,7 @@ class AdaptiveTest(HasTable):
             "seconds": self.seconds,
             "lengths": self._lengths,
             "skipped": self._skipped,
+            "draws": self._draws,
             "ability": self.ability,
             "standard_error": self.standard_error,
         }
@@ -525,6 +612,8 @@ class AdaptiveTest(HasTable):
                     " calibration it was built from"
                 )
             lengths = content.get("lengths", {})
+            draws = content.get("draws", {})
+            test._draws = {str(k): [float(x) for x in v] for k, v in draws.items()}
             for item, response in content["responses"]:
                 test._reopen(item)
                 test.record(item, response, lengths.get(item))

@@ -17,6 +17,7 @@ from irtjax._types import KeyArray
 from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import Design, StopFlag
 from irtjax.adaptive.repeats import Repeats
+from irtjax.adaptive.score_draws import draw_merit
 from irtjax.adaptive.state import Observation, State
 from irtjax.numerics.precision import full_precision
 
@@ -201,7 +202,9 @@ def _informed(bank: AbstractBank, design: Design, state: State) -> State:
     """The state with what rules of choice and of stopping need of the next items."""
     # Kept in the state, and not computed where it is used: inside the loop of a
     # maximum it would not vectorise, which takes five times as long on a CPU.
-    if design.select not in ("random", "fixed"):
+    if design.select == "score":
+        state = state._replace(merit=draw_merit(bank, design, state))
+    elif design.select not in ("random", "fixed"):
         find = bank.order if design.cost is None else bank.merit
         state = state._replace(merit=find(design.select, state))
     if design.gain is not None:

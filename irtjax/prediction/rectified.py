@@ -19,8 +19,11 @@ answers, as of an adaptive test. With f from the earlier answers alone,
 .. math:: z_t = \frac1J \Bigl( \sum_j f_{tj} + \sum_{s < t} (y_s - f_{ts})
           + \frac{y_t - f_{tt}}{q_t} \Bigr)
 
-has the score as its mean given the past (Raj 1956, JASA 51): the z are uncorrelated,
-and their mean is unbiased at every stopping time.
+has the score as its mean given the past (Raj 1956, JASA 51): the z are uncorrelated at
+every stopping time. Their mean has weights 1 / V_t, V_t an expected variance of z_t
+given the past (Hadad and others 2021, PNAS 118). With draws of equal chances of m_t
+items left V_t is proportional to m_t^2, and the variance is that of a mean of random
+draws without replacement, s^2 (1 - n / J) / n.
 """
 
 from __future__ import annotations
@@ -274,9 +277,11 @@ def _estimate(
     number = len(y)
     if q is not None:
         own = predicted[:, columns]
-        before = np.sum(np.tri(number, number, -1) * (y - own), axis=1)
-        z = (predicted.sum(axis=1) + before + (y - np.diag(own)) / q) / items
-        return float(z.mean()), float(z.var(ddof=1)) / number, number - 1
+        answered = np.sum(np.tri(number, number, -1) * own, axis=1)
+        rest = predicted.sum(axis=1) - answered
+        weights = 1 / (items - np.arange(number)) ** 2
+        parts = np.diag(own), rest, q, items, weights
+        return *drawn_score(y, *parts), number - 1
     left = 1 - number / items
     if folds is None or number == items:
         return float(y.mean()), left * float(y.var(ddof=1)) / number, number - 1
@@ -289,6 +294,41 @@ def _estimate(
     whole = float(share @ (factor * predicted.mean(axis=1)))
     square = float(np.sum((error - error.mean()) ** 2)) / (number - 2)
     return whole + float(error.mean()), left * square / number, number - 2
+
+
+def drawn_score(
+    y: np.ndarray,
+    own: np.ndarray,
+    rest: np.ndarray,
+    q: np.ndarray,
+    items: int,
+    weights: np.ndarray,
+) -> tuple[float, float]:
+    """The score from draws with known probabilities, and its squared error.
+
+    Args:
+        y: `[draws]` responses in the order of the draws.
+        own: `[draws]` prediction of each before it was drawn.
+        rest: `[draws]` sum of the predictions over the items left, the drawn one too.
+        q: `[draws]` chance of the drawn item among those left.
+        items: Number of all items.
+        weights: `[draws]` of each z, which depend on earlier responses alone.
+
+    Returns:
+        The mean of z of the module with its squared error; of all items their mean.
+
+    >>> zeros, ones = np.zeros(2), np.ones(2)
+    >>> drawn_score(np.array([1.0, 0.0]), zeros, zeros, ones / 4, 4, ones)
+    (0.625, 0.140625)
+    """
+    number = len(y)
+    if number == items:
+        return float(y.mean()), 0.0
+    z = (rest + np.cumsum(y) - y + (y - own) / q) / items
+    share = weights / np.sum(weights)
+    score = float(share @ z)
+    square = float(np.sum(share**2 * (z - score) ** 2))
+    return score, square * number / (number - 1)
 
 
 def _factor(y: np.ndarray, f: np.ndarray) -> float:

@@ -232,7 +232,8 @@ def _subjects_of(fit: Calibration, scored: ScoredSubjects | None) -> _Subjects:
     if fit.num_groups > 1 and fit.structure is not None:
         labels = [f"ability_{name}" for name in fit.structure.groups.tolist()]
         errors = floats(scored.table, *(f"{label}_se" for label in labels))
-        return _Subjects(names, floats(scored.table, *labels).T, errors.T)
+        abilities = floats(scored.table, *labels)
+        return _Subjects(names, np.stack(abilities, 1), np.stack(errors, 1))
     if scored.own_error is None:
         raise ValueError("the scores have no errors: score the subjects again")
     ability = floats(scored.table, "ability")[0][:, None]
