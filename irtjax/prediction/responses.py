@@ -158,8 +158,8 @@ def predict(
     family = family.of_items(places)
     points = _item_points(fit, places)
     ability, error, column = people.ability, people.error, np.zeros_like(places)
-    if fit.structure is not None and fit.num_groups > 1:
-        column = np.asarray(fit.structure.group)[places]
+    if (structure := fit.structure) is not None and fit.num_groups > 1:
+        column = np.asarray(structure.group)[places]
     nodes, weights = np.polynomial.hermite_e.hermegauss(ABILITY_NODES)
     dtype = points[0].dtype
     rule = jnp.asarray(np.stack([nodes, weights / weights.sum()], axis=1), dtype)
@@ -216,21 +216,22 @@ class _Subjects(NamedTuple):
 
 def _subjects_of(fit: Calibration, scored: ScoredSubjects | None) -> _Subjects:
     """The subjects of a fit, or new ones that were scored with it."""
+    structure = fit.structure
     if scored is None:
         if fit.factor_names:
             factors = fit.require(Factors)
             return _Subjects(fit.subject_names, factors.mean, factors.spread)
         ability = floats(fit.abilities.table, "ability")[0][:, None]
         error = errors_given_scale(fit)[:, None]
-        if fit.structure is not None:
-            ability = fit.structure.ability
-            error = fit.structure.error if fit.num_groups > 1 else error
+        if structure is not None:
+            ability = structure.ability
+            error = structure.error if fit.num_groups > 1 else error
         return _Subjects(fit.subject_names, ability, error)
     names = np.array(scored.table["subject"].to_pylist())
     if scored.moments is not None:
         return _Subjects(names, *scored.moments)
-    if fit.num_groups > 1 and fit.structure is not None:
-        labels = [f"ability_{name}" for name in fit.structure.groups.tolist()]
+    if structure is not None and fit.num_groups > 1:
+        labels = [f"ability_{name}" for name in structure.groups.tolist()]
         errors = floats(scored.table, *(f"{label}_se" for label in labels))
         abilities = floats(scored.table, *labels)
         return _Subjects(names, np.stack(abilities, 1), np.stack(errors, 1))
