@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from irtjax.numerics.threads import map_in_order
 
 #: Cells of a block: 4 bytes each of observed cells, 1 byte each of all cells.
 BLOCK_CELLS = 2**21
@@ -32,20 +33,21 @@ MATRIX_SHARE = 0.2
 MATRIX, COLUMNS, VALUES = "matrix.int8", "columns.int32", "values.int8"
 
 
-class CellBlock(NamedTuple):
-    """The observed cells of consecutive subjects.
+@dataclasses.dataclass(frozen=True, eq=False)
+class CellBlock:
+    """The observed cells of consecutive subjects, or of some in any order.
 
     Attributes:
-        first: Number of the first subject.
+        first: Number of the first subject of the block that they are from.
         start: `[subjects + 1]` place of the first cell of each.
         pair: `[cells]` item * categories + category.
-        num_categories: Number of categories.
+        shape: Numbers of items and of categories.
     """
 
     first: int
     start: np.ndarray
     pair: np.ndarray
-    num_categories: int
+    shape: tuple[int, int]
 
     @property
     def num_subjects(self) -> int:
@@ -53,13 +55,17 @@ class CellBlock(NamedTuple):
         return len(self.start) - 1
 
     def rows(self, part: slice | np.ndarray) -> CellBlock:
-        """The cells of some consecutive subjects of the block."""
-        assert isinstance(part, slice)
-        start = self.start[part.start : part.stop + 1]
-        pair = self.pair[start[0] : start[-1]]
-        return CellBlock(
-            self.first + part.start, start - start[0], pair, self.num_categories
-        )
+        """The cells of some subjects of the block."""
+        if isinstance(part, slice):
+            start = self.start[part.start : part.stop + 1]
+            pair = self.pair[start[0] : start[-1]]
+            first = self.first + part.start
+            return CellBlock(first, start - start[0], pair, self.shape)
+        count = np.diff(self.start)[part]
+        start = np.concatenate([[0], np.cumsum(count)]).astype(self.start.dtype)
+        place = np.repeat(self.start[part] - start[:-1], count)
+        place += np.arange(len(place), dtype=place.dtype)
+        return CellBlock(self.first, start, self.pair[place], self.shape)
 
     def parts(self, size: int) -> Iterator[CellBlock]:
         """The block in parts of about so many cells."""
@@ -68,33 +74,35 @@ class CellBlock(NamedTuple):
         for first, end in pairwise(sorted({0, *edges, self.num_subjects})):
             yield self.rows(slice(first, end))
 
-    def _ones(self, num_items: int, dtype: Any) -> Any:
+    @cached_property
+    def _ones(self) -> Any:
         """The sparse matrix of ones, `[subjects, items * categories]`."""
         from scipy.sparse import csr_array
 
-        shape = self.num_subjects, num_items * self.num_categories
-        return csr_array((np.ones(len(self.pair), dtype), self.pair, self.start), shape)
+        shape = self.num_subjects, self.shape[0] * self.shape[1]
+        # Products take the wider type: float32 times these is float32.
+        ones = np.ones(len(self.pair), np.float32)
+        return csr_array((ones, self.pair, self.start), shape)
 
     def table_sums(self, table: np.ndarray) -> np.ndarray:
         """Sums `[subjects, m]` over cells of a table `[items, categories, m]`."""
-        flat = table.reshape(-1, table.shape[2])
-        return self._ones(len(table), table.dtype) @ flat
+        return self._ones @ table.reshape(-1, table.shape[2])
 
     def pairs(self, num_categories: int) -> tuple[np.ndarray, np.ndarray]:
         """The row of each cell, and item * categories + category."""
         del num_categories
         return np.repeat(np.arange(self.num_subjects), np.diff(self.start)), self.pair
 
-    def add_category_sums(self, vectors: np.ndarray, total: np.ndarray) -> None:
-        """Adds vectors `[subjects, m]` to `total` `[items, categories, m]`."""
-        ones = self._ones(len(total), vectors.dtype)
-        total += (ones.T @ vectors).reshape(total.shape)
+    def category_sums(self, vectors: np.ndarray, num_categories: int) -> np.ndarray:
+        """Sums `[items, categories, m]` of vectors `[subjects, m]` over responses."""
+        del num_categories
+        return (self._ones.T @ vectors).reshape(*self.shape, -1)
 
     def dense(self, num_items: int) -> np.ndarray:
         """All cells, `[subjects, items]` categories, -1 where missing."""
         values = np.full((self.num_subjects, num_items), -1, np.int8)
         row = np.repeat(np.arange(self.num_subjects), np.diff(self.start))
-        item, category = np.divmod(self.pair, self.num_categories)
+        item, category = np.divmod(self.pair, self.shape[1])
         values[row, item] = category
         return values
 
@@ -137,15 +145,16 @@ class StreamedBlock(NamedTuple):
         row, item = np.nonzero(self.values >= 0)
         return row, item * num_categories + self.values[row, item]
 
-    def add_category_sums(self, vectors: np.ndarray, total: np.ndarray) -> None:
-        """Adds vectors `[subjects, m]` to `total` `[items, categories, m]`."""
-        rest = np.broadcast_to(vectors.sum(axis=0), (len(total), total.shape[2]))
-        for category in range(int(self.is_complete), total.shape[1]):
-            own = (self.values == category).astype(vectors.dtype).T @ vectors
-            total[:, category] += own
-            rest = rest - own
+    def category_sums(self, vectors: np.ndarray, num_categories: int) -> np.ndarray:
+        """Sums `[items, categories, m]` of vectors `[subjects, m]` over responses."""
+        shape = self.values.shape[1], num_categories, vectors.shape[1]
+        total = np.empty(shape, vectors.dtype)
+        for category in range(int(self.is_complete), num_categories):
+            has = (self.values == category).astype(vectors.dtype)
+            total[:, category] = has.T @ vectors
         if self.is_complete:
-            total[:, 0] += rest
+            total[:, 0] = vectors.sum(axis=0) - total[:, 1:].sum(axis=1)
+        return total
 
     def dense(self, num_items: int) -> np.ndarray:
         """All cells, `[subjects, items]` categories, -1 where missing."""
@@ -208,28 +217,25 @@ class ResponseStream:
         """`[subjects + 1]` place of the first observed cell of each subject."""
         return np.concatenate([[0], np.cumsum(self.observed, dtype=np.int64)])
 
-    @cached_property
-    def edges(self) -> np.ndarray:
-        """First subjects of the blocks, and the number of subjects."""
+    def edges(self, size: int | None = None) -> np.ndarray:
+        """First subjects of blocks of about so many cells, and number of subjects."""
+        size = size or BLOCK_CELLS
         num_subjects, num_items = self.shape
         if self.is_matrix:
-            rows = max(1, BLOCK_CELLS // num_items)
+            rows = max(1, size // num_items)
             return np.append(np.arange(0, num_subjects, rows), num_subjects)
-        wanted = np.arange(BLOCK_CELLS, self.num_observed, BLOCK_CELLS)
+        wanted = np.arange(size, self.num_observed, size)
         inner = np.searchsorted(self._start, wanted)
         return np.unique(np.concatenate([[0], inner, [num_subjects]]))
 
-    def blocks(self) -> Iterator[StreamBlock]:
-        """The blocks in the order of subjects, read one ahead in a thread."""
+    def blocks(self, size: int | None = None) -> Iterator[StreamBlock]:
+        """Blocks in the order of subjects, of about so many cells (`BLOCK_CELLS`).
+
+        A thread reads one ahead.
+        """
         read = self._matrix if self.is_matrix else self._cells
-        edges = self.edges.tolist()
-        with ThreadPoolExecutor(1) as reader:
-            ahead = reader.submit(read, *edges[:2])
-            for k in range(len(edges) - 1):
-                block = ahead.result()
-                if k + 2 < len(edges):
-                    ahead = reader.submit(read, edges[k + 1], edges[k + 2])
-                yield block
+        ends = pairwise(self.edges(size).tolist())
+        yield from map_in_order(lambda pair: read(*pair), ends, workers=1)
 
     def _matrix(self, first: int, end: int) -> StreamedBlock:
         """All cells of subjects from `first` to before `end`."""
@@ -241,12 +247,12 @@ class ResponseStream:
 
     def _cells(self, first: int, end: int) -> CellBlock:
         """The observed cells of subjects from `first` to before `end`."""
-        start, count = self._start[first : end + 1], len(self.codes)
+        start, shape = self._start[first : end + 1], self.counts.shape
         ends = int(start[0]), int(start[-1])
         pair = _numbers(self.folder / COLUMNS, np.int32, *ends)
-        pair *= count
+        pair *= shape[1]
         pair += _numbers(self.folder / VALUES, np.int8, *ends)
-        return CellBlock(first, (start - start[0]).astype(np.int32), pair, count)
+        return CellBlock(first, (start - start[0]).astype(np.int32), pair, shape)
 
 
 def _numbers(path: Path, dtype: Any, first: int, end: int) -> np.ndarray:

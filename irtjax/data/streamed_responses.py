@@ -155,7 +155,7 @@ class StreamedResponses(AbstractResponses):
         total = np.zeros((self.num_items, len(codes), each.shape[1]), each.dtype)
         for block in self.source.blocks():
             own = slice(block.first, block.first + block.num_subjects)
-            block.add_category_sums(each[own], total)
+            total += block.category_sums(each[own], len(codes))
         sums = jnp.asarray(total)
         by_code = lambda numbers: jnp.einsum("c,jcm->jm", numbers, sums)
         values = jnp.asarray(codes, each.dtype)

@@ -208,13 +208,19 @@ class NodePosteriors(NamedTuple):
             population = population._replace(log_weights=grid.log_weights)
         return cls(problem, with_evidence, part, solution, population, grid, nodes)
 
+    @property
+    def centre(self) -> np.ndarray | None:
+        """The node nearest to each posterior, where the method has it."""
+        nearest = None if self.grid is None else self.grid.nearest
+        return None if nearest is None else np.asarray(nearest)
+
     def errors(self, coordinates: Array, kind: str) -> ParameterErrors:
         """Errors of the items at their coordinates."""
         problem, model = self.problem, self.problem.model
         if self.part is None:
             of = problem, coordinates, self.population, self.nodes
             if problem.data.is_streamed:
-                covariance = streamed_covariance(*of)
+                covariance = streamed_covariance(*of, self.centre)
             else:
                 covariance = item_covariance(*of, kind=kind)
             count = int(covariance.negative)
@@ -241,7 +247,13 @@ class NodePosteriors(NamedTuple):
         population = normal._replace(log_weights=self.population.log_weights)
         if data.is_streamed:
             return streamed_scores(
-                model, items, population, data, self.nodes, errors.covariance
+                model,
+                items,
+                population,
+                data,
+                self.nodes,
+                errors.covariance,
+                self.centre,
             )
         moves = None
         if errors.lengths is not None:

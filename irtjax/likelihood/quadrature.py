@@ -131,9 +131,12 @@ def choose_nodes(
     more than 401 nodes, and about the whole of it otherwise: at one standard deviation
     the rule is still exact to 5e-9 (see `numerics.normal_log_weights`). The range is
     +-6 standard deviations of ability, +-5 where that takes more than 401 nodes.
+    Of many streamed responses the spacing is the whole one: passes are what takes time.
     """
     probe = resolution(model, items, population, np.array([-1.0, 1.0]), data)
     smallest = probe.smallest_posterior_sd / float(population.sd)
+    if data.is_streamed and data.num_cells > MIDDLING:
+        return nodes_for(2 * smallest)
     if not data.has_blocks or data.num_cells > MIDDLING:
         return nodes_for(smallest)
     if data.num_cells > COARSE:

@@ -12,33 +12,54 @@ the host, and the arrays of a block are the only large ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from irtjax._backend import num_cores
+from irtjax.data import stream as streams
 from irtjax.data.stream import ResponseStream, StreamBlock
 from irtjax.data.streamed_responses import StreamedResponses
-from irtjax.likelihood.counts import NARROW, Counts
+from irtjax.likelihood.counts import Counts
 from irtjax.models.family import Items
 from irtjax.models.model import Model
 from irtjax.numerics.programs import stored_jit
 from irtjax.numerics.progress import note_share
+from irtjax.numerics.threads import map_in_order
 
 #: Numbers of a table of subjects by nodes: what fits into the cache of a core.
-PIECE = 2**19
+PIECE = 2**18
+#: Cells of a piece, and of a block, for each item and category: tables of many items
+#: are cut and summed for each piece, which takes less time than its products.
+PIECE_PAIRS, BLOCK_PAIRS = 8, 40
+#: Subjects of a piece whose posteriors show on which nodes those of all are, and nodes
+#: that are taken in addition.
+SAMPLE, MARGIN = 64, 2
+
+R = TypeVar("R")
 
 
 class CountsPiece(NamedTuple):
     """Some subjects of a block, with their posteriors on the nodes from `low`."""
 
+    number: int
     rows: np.ndarray
     cells: StreamBlock
     low: int
     posterior: Float[np.ndarray, "subjects nodes"]
     log_marginal: Float[np.ndarray, " subjects"]
+
+    @property
+    def window(self) -> slice:
+        """The nodes of the posteriors."""
+        return slice(self.low, self.low + self.posterior.shape[1])
+
+    def category_sums(self, num_categories: int) -> np.ndarray:
+        """Expected counts `[items, categories, nodes of the window]`."""
+        return self.cells.category_sums(self.posterior, num_categories)
 
 
 @stored_jit
@@ -53,63 +74,106 @@ def category_table(
     return jnp.broadcast_to(table, (table.shape[0], len(codes), table.shape[2]))
 
 
-def pieces_of(
+class _Part(NamedTuple):
+    """Subjects of a block, before their posteriors are known."""
+
+    number: int
+    block: StreamBlock
+    rows: np.ndarray
+    share: float
+
+
+def map_pieces(
+    function: Callable[[CountsPiece], R],
     stream: ResponseStream,
     table: np.ndarray,
     log_weights: np.ndarray,
     centre: np.ndarray | None = None,
-) -> Iterator[CountsPiece]:
-    """Posteriors of all subjects, a few thousand of them at a time.
+) -> Iterator[R]:
+    """`function` of the posteriors of all subjects, a few thousand of them at a time.
 
-    With `centre`, the node nearest to each posterior, subjects of a matrix are taken in
-    its order, on the nodes around alone, and again on all nodes where a posterior
-    reaches the edge of these.
+    Pieces are made in threads, one for each core, and results come in a fixed order.
+    With `centre`, the node nearest to each posterior, subjects of a block are taken in
+    its order, on the nodes around alone, and on more nodes where a posterior reaches
+    the edge of these.
     """
-    num_nodes = table.shape[2]
-    half = NARROW[table.dtype.itemsize] // 2
-    size = max(64, PIECE // num_nodes)
-    done = 0
-    for block in stream.blocks():
-        count = block.num_subjects
-        order = np.arange(block.first, block.first + count)
-        windows = centre is not None and stream.is_matrix
-        if centre is not None and windows:
+
+    def of_part(part: _Part) -> tuple[R, float]:
+        cells = part.block.rows(part.rows - part.block.first)
+        low, high = 0, table.shape[2]
+        if centre is not None:
+            low, high = _support(part, table, log_weights)
+        posterior = _posterior(cells, table, log_weights, low, high)
+        while posterior is None:
+            wider = MARGIN + (high - low) // 16
+            low, high = max(0, low - wider), min(table.shape[2], high + wider)
+            posterior = _posterior(cells, table, log_weights, low, high)
+        piece = CountsPiece(part.number, part.rows, cells, low, *posterior)
+        return function(piece), part.share
+
+    parts = _parts(stream, table.shape[2], centre)
+    for result, share in map_in_order(of_part, parts, num_cores()):
+        note_share(share, "pass")
+        yield result
+
+
+def _parts(
+    stream: ResponseStream, num_nodes: int, centre: np.ndarray | None
+) -> Iterator[_Part]:
+    """The subjects of all pieces."""
+    pairs, subjects = stream.counts.size, stream.shape[0]
+    each = max(stream.num_observed / subjects, 1)
+    size = max(64, PIECE // num_nodes, int(PIECE_PAIRS * pairs / each))
+    number = done = 0
+    for block in stream.blocks(max(streams.BLOCK_CELLS, BLOCK_PAIRS * pairs)):
+        order = np.arange(block.first, block.first + block.num_subjects)
+        if centre is not None:
             order = block.first + np.argsort(centre[order], kind="stable")
-        for start in range(0, count, size):
-            part = slice(start, min(start + size, count))
-            rows = order[part]
-            cells = block.rows(rows - block.first if windows else part)
-            low, high = 0, num_nodes
-            if centre is not None and windows:
-                low = max(0, int(centre[rows[0]]) - half)
-                high = min(num_nodes, int(centre[rows[-1]]) + half + 1)
-            piece = _piece(rows, cells, table, log_weights, low, high)
-            if piece is None:
-                piece = _piece(rows, cells, table, log_weights, 0, num_nodes)
-            assert piece is not None
-            yield piece
-        done += count
-        note_share(done / stream.shape[0], "pass")
+        for rows in np.array_split(order, -(-len(order) // size)):
+            done += len(rows)
+            yield _Part(number, block, rows, done / subjects)
+            number += 1
 
 
-def _piece(rows, cells, table, log_weights, low: int, high: int) -> CountsPiece | None:
-    """Posteriors on the nodes from `low` to before `high`; None where these cut one."""
-    num_nodes, dtype = table.shape[2], table.dtype
-    if high - low < num_nodes:
-        table = np.ascontiguousarray(table[:, :, low:high])
+def _support(part: _Part, table: np.ndarray, log_weights: Any) -> tuple[int, int]:
+    """The first node of the posteriors of some subjects, and the one after the last."""
+    some = np.linspace(0, len(part.rows) - 1, SAMPLE).astype(int)
+    cells = part.block.rows(part.rows[some] - part.block.first)
+    posterior, _ = _on_all(cells, table, log_weights)
+    nodes = np.flatnonzero(posterior.max(axis=0) > _edge(table.dtype))
+    return max(0, nodes[0] - MARGIN), min(table.shape[2], nodes[-1] + 1 + MARGIN)
+
+
+def _edge(dtype: Any) -> float:
+    """The posterior probability at the edge of a window up to which it suffices."""
+    return np.finfo(dtype).eps / 16
+
+
+def _on_all(cells, table, log_weights) -> tuple[np.ndarray, np.ndarray]:
+    """Posteriors `[subjects, nodes]` on the nodes of a table, and log-likelihoods."""
     joint = cells.table_sums(table)
-    joint += log_weights[low:high]
+    joint += log_weights
     most = joint.max(axis=1, keepdims=True)
     joint -= most
     np.exp(joint, out=joint)
     total = joint.sum(axis=1, keepdims=True)
     joint /= total
-    edge = np.finfo(dtype).eps / 16
-    if (low > 0 and joint[:, 0].max() > edge) or (
-        high < num_nodes and joint[:, -1].max() > edge
-    ):
+    return joint, (most + np.log(total))[:, 0]
+
+
+def _posterior(
+    cells, table, log_weights, low: int, high: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Posteriors on the nodes from `low` to before `high`; None where these cut one."""
+    num_nodes, edge = table.shape[2], _edge(table.dtype)
+    if high - low < num_nodes:
+        table = np.ascontiguousarray(table[:, :, low:high])
+    posterior, log_marginal = _on_all(cells, table, log_weights[low:high])
+    if low > 0 and posterior[:, 0].max() > edge:
         return None
-    return CountsPiece(rows, cells, low, joint, (most + np.log(total))[:, 0])
+    if high < num_nodes and posterior[:, -1].max() > edge:
+        return None
+    return posterior, log_marginal
 
 
 def streamed_counts(
@@ -134,15 +198,17 @@ def streamed_counts(
     log_marginal = np.empty(num_subjects, dtype)
     nearest = np.empty(num_subjects, np.int32)
     near = None if centre is None else np.asarray(centre)
-    for piece in pieces_of(stream, table, np.asarray(log_weights, dtype), near):
-        posterior, low = piece.posterior, piece.low
-        window = slice(low, low + posterior.shape[1])
-        # A view, into which the sums are added.
-        piece.cells.add_category_sums(posterior, total[:, :, window])
-        at_nodes[window] += posterior.sum(axis=0)
-        log_marginal[piece.rows] = piece.log_marginal
-        index = np.arange(posterior.shape[1], dtype=dtype)
-        nearest[piece.rows] = low + np.rint(posterior @ index).astype(np.int32)
+
+    def sums(piece: CountsPiece) -> tuple[CountsPiece, np.ndarray, np.ndarray]:
+        index = np.arange(piece.posterior.shape[1], dtype=dtype)
+        nearest = piece.low + np.rint(piece.posterior @ index).astype(np.int32)
+        return piece, piece.category_sums(len(codes)), nearest
+
+    weights = np.asarray(log_weights, dtype)
+    for piece, counts, own in map_pieces(sums, stream, table, weights, near):
+        total[:, :, piece.window] += counts
+        at_nodes[piece.window] += piece.posterior.sum(axis=0)
+        log_marginal[piece.rows], nearest[piece.rows] = piece.log_marginal, own
     return counts_of(
         model, data, total, at_nodes, jnp.asarray(log_marginal), jnp.asarray(nearest)
     )

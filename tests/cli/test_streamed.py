@@ -34,6 +34,8 @@ def long_file(path, shape=(80, 10), share=0.8):
 def compared(tmp_path, monkeypatch, errors):
     """Calibrations of one file, streamed in small blocks and in memory."""
     monkeypatch.setattr(streams, "BLOCK_CELLS", 200)
+    monkeypatch.setattr(streamed_counts, "BLOCK_PAIRS", 1)
+    monkeypatch.setattr(streamed_counts, "PIECE_PAIRS", 1)
     monkeypatch.setattr(streamed_counts, "PIECE", 61 * 7)
     path = long_file(tmp_path / "x.parquet")
     out = tmp_path / "fit"

@@ -84,7 +84,7 @@ def small_blocks(monkeypatch):
 def test_a_long_file_in_any_order_gives_its_responses(share, order, writer, tmp_path):
     values = responses(share)
     stream = streamed(long_table(values, order), tmp_path, writer)
-    assert stream.shape == SHAPE and len(stream.edges) >= 3
+    assert stream.shape == SHAPE and len(stream.edges()) >= 3
     assert stream.is_matrix == (share > 0.2)
     assert cells_of(stream) == expected(values)
     assert stream.is_complete == (share == 1)

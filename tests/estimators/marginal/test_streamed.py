@@ -47,6 +47,8 @@ def ordinal(share):
 def streamed(values, tmp_path, monkeypatch):
     """The layout of a long file, in small blocks of which the last one is short."""
     monkeypatch.setattr(streams, "BLOCK_CELLS", 500)
+    monkeypatch.setattr(streamed_counts, "BLOCK_PAIRS", 1)
+    monkeypatch.setattr(streamed_counts, "PIECE_PAIRS", 1)
     monkeypatch.setattr(streamed_counts, "PIECE", 61 * 20)
     row, column = np.nonzero(~np.isnan(values))
     score = pa.array(values[row, column].astype(np.int8))
