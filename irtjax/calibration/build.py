@@ -143,11 +143,11 @@ def _with_all_errors(
         )
     shared, scale = estimates.shared, estimates.scale
     if tested and not differ:
-        shared, scale = _leading(estimates)
+        shared, scale = shared_errors(estimates)
     return estimates, related, (shared, scale), tested
 
 
-def _leading(estimates: Estimates) -> tuple[np.ndarray | None, np.ndarray | None]:
+def shared_errors(estimates: Estimates) -> tuple[np.ndarray | None, np.ndarray | None]:
     """The first loadings of shared errors, and those of the scale among them."""
     if estimates.shared is None:
         return None, estimates.scale

@@ -61,6 +61,9 @@ from irtjax.numerics.progress import note_share
 ENOUGH = 200_000
 #: Operations of a sum of C'C: about a minute on two cores.
 MOST_OPERATIONS = 2e12
+#: Subjects up to which what their errors share is returned, 800 bytes each. Errors of
+#: items, which are what is shared, are small where more subjects responded.
+SHARED = 100_000
 #: Responses whose missing information is summed by item, about a minute, and at a time.
 MOST_CELLS, CHUNK = 3 * 10**7, 2**14
 
@@ -306,7 +309,7 @@ def streamed_scores(
     """EAP abilities and expected scores of all subjects, by one pass.
 
     By the names of fields of `irtjax.estimators.estimates.Estimates`. What errors of
-    abilities share is not returned: it has a row of many numbers for each subject.
+    abilities share is returned of up to `SHARED` subjects.
 
     Args:
         model: The model.
@@ -321,7 +324,10 @@ def streamed_scores(
     stream = data.source
     if covariance is None or not len(covariance.shared):
         return _scores_at_nodes(model, items, population, stream, nodes, centre)
-    columns = np.empty((4, stream.shape[0]))
+    columns, num_subjects = np.empty((4, stream.shape[0])), stream.shape[0]
+    shared = None
+    if num_subjects <= SHARED:
+        shared = np.empty((num_subjects, len(covariance.shared)))
     bounds = jnp.asarray([-6.0, 6.0], nodes.dtype)
     for piece in pieces_of(stream):
         of = model, items, population, piece.data
@@ -331,14 +337,17 @@ def streamed_scores(
         parts = scores.ability, scores.standard_error, *expected
         for column, part in zip(columns, parts, strict=True):
             column[own] = np.asarray(part)[: piece.end - piece.first]
-        note_share(own.stop / stream.shape[0], "scores")
-    return _fields(*columns)
+        if shared is not None:
+            shared[own] = np.asarray(scores.shared)[: piece.end - piece.first]
+        note_share(own.stop / num_subjects, "scores")
+    ability, error, response, response_error = columns
+    return _fields(ability, error, response, response_error, shared)
 
 
-def _fields(ability, error, expected, expected_error) -> dict[str, Any]:
+def _fields(ability, error, expected, expected_error, shared) -> dict[str, Any]:
     """Fields of `Estimates`."""
     scores = ExpectedScores(jnp.asarray(expected), jnp.asarray(expected_error))
-    return {"ability": ability, "error": error, "shared": None, "expected": scores}
+    return {"ability": ability, "error": error, "shared": shared, "expected": scores}
 
 
 def _scores_at_nodes(
@@ -371,4 +380,4 @@ def _scores_at_nodes(
     for rows, *own in map_pieces(moments, stream, table, log_weights, centre):
         mean[rows], variance[rows] = own
     error = np.sqrt(variance)
-    return _fields(mean[:, 0], error[:, 0], mean[:, 1], error[:, 1])
+    return _fields(mean[:, 0], error[:, 0], mean[:, 1], error[:, 1], None)

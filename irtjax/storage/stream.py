@@ -20,7 +20,7 @@ from scipy.special import ndtri
 
 from irtjax._types import Status
 from irtjax.calibration import copies, flags
-from irtjax.calibration.build import versions
+from irtjax.calibration.build import shared_errors, versions
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.result_tables import AbilityTable, ItemTable
 from irtjax.calibration.tables import (
@@ -36,7 +36,7 @@ from irtjax.data.reading.first_pass import subject_names
 from irtjax.fitting.streamed import StreamedFit
 from irtjax.models.model import response_ends
 from irtjax.numerics.random_keys import as_key
-from irtjax.ranking import rank_intervals
+from irtjax.ranking import rank_intervals, without_scale
 from irtjax.ranking.accuracy import wilson_interval
 from irtjax.storage.checks import digest_of, digests
 from irtjax.storage.encoding import to_arrays, to_json
@@ -78,12 +78,13 @@ def save_stream(
         `parameters.npz`.
     """
     folder = check_folder(folder, overwrite=overwrite)
-    summary = _summary(fit, {**options, "sources": list(sources)})
+    common = shared_errors(fit.estimates)
+    summary = _summary(fit, common, {**options, "sources": list(sources)})
     stale = (*FIT_FILES, *STRUCTURE_FILES, *RUN_FILES)
     with writing.together(folder, stale=stale) as place:
         for ending in ("parquet", "csv"):
             write_table(summary.items.table, place / f"items.{ending}")
-        _write_abilities(fit, place / "abilities.parquet")
+        _write_abilities(fit, common, place / "abilities.parquet")
         arrays: dict[str, Any] = to_arrays(summary)
         # The names of subjects are those of their table.
         del arrays["subject_names"]
@@ -97,7 +98,9 @@ def save_stream(
     return folder
 
 
-def _summary(fit: StreamedFit, options: dict[str, Any]) -> Calibration:
+def _summary(
+    fit: StreamedFit, common: tuple[Any, Any], options: dict[str, Any]
+) -> Calibration:
     """The calibration without its subjects."""
     estimates, stream = fit.estimates, fit.stream
     count, status = estimates.num_parameters, estimates.status
@@ -134,6 +137,8 @@ def _summary(fit: StreamedFit, options: dict[str, Any]) -> Calibration:
         resolution=estimates.resolution,
         level=fit.options["level"],
         item_covariance=None if covariance is None else np.asarray(covariance.items),
+        ability_shared=common[0],
+        ability_scale=common[1],
     )
 
 
@@ -164,13 +169,14 @@ def _items(fit: StreamedFit) -> pa.Table:
     return make_item_table(labels, estimates, judged)
 
 
-def _write_abilities(fit: StreamedFit, path: Path) -> None:
+def _write_abilities(fit: StreamedFit, common: tuple[Any, Any], path: Path) -> None:
     """Writes the table of subjects, a part at a time."""
     import pyarrow.parquet as pq
 
     estimates, level = fit.estimates, fit.options["level"]
+    own, rest = without_scale(estimates.error, *common)
     ranking = rank_intervals(
-        estimates.ability, estimates.error, key=as_key(None), level=level
+        estimates.ability, own, key=as_key(None), level=level, shared=rest
     )
     writer = None
     first = 0

@@ -75,9 +75,13 @@ def test_a_streamed_fit_has_the_numbers_of_a_fit_in_memory(tmp_path, monkeypatch
 def test_errors_of_a_streamed_fit_are_those_of_a_fit_in_memory(tmp_path, monkeypatch):
     streamed, fit = compared(tmp_path, monkeypatch, "observed")
     names = ["ability_se", "expected_score_se", "expected_score_lower"]
+    names += ["rank_lower", "rank_upper"]
     assert_equal(streamed.abilities.table, fit.abilities.table, names, "subject")
     names = ["discrimination_se", "intercept_se", "difficulty_se"]
     assert_equal(streamed.items.table, fit.items.table, names, "item")
+    one, other = (irtjax.compare(x, "m03", "m17") for x in (streamed, fit))
+    assert one.z == pytest.approx(other.z, rel=1e-7)
+    assert one.standard_error == pytest.approx(other.standard_error, rel=1e-7)
     result = CliRunner().invoke(app, ["rank", str(tmp_path / "fit"), "--json"])
     assert result.exit_code == 0, result.output
     assert len(json.loads(result.stdout)["subjects"]) == 80
