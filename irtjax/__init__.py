@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from irtjax.models.multilevel.specification import MultiBenchmark as MultiBenchmark
     from irtjax.models.multilevel.specification import MultiMetric as MultiMetric
     from irtjax.models.simulate import simulate as simulate
+    from irtjax.prediction.generalise import generalise as generalise
     from irtjax.prediction.predictive_checks import leave_one_out as leave_one_out
     from irtjax.prediction.predictive_checks import (
         predictive_checks as predictive_checks,
@@ -164,6 +165,7 @@ _HOMES = {
     "fit_judges": "validity.judges",
     "from_inspect": "harness.frames",
     "generalisability": "validity.generalisability",
+    "generalise": "prediction.generalise",
     "heterogeneity": "validity.heterogeneity",
     "history": "storage.history",
     "horizons": "validity.horizons",

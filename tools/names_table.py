@@ -18,6 +18,8 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 HEADING = "## Table of names\n"
 #: Options of one command need no table: its own section has them.
 LEAST = 2
+#: Options side by side: the page has at most 150 lines.
+ACROSS = 3
 
 
 def options() -> dict[str, dict[str, object]]:
@@ -44,13 +46,14 @@ def section() -> str:
         missing = total - len(commands)
         names = ", ".join(f"`{name}`" for name in commands)
         rows.append(f"`{flag}` | {'all' if not missing else names}")
-    # Two options side by side, in reading order down each half.
-    half = (len(rows) + 1) // 2
-    pairs = itertools.zip_longest(rows[:half], rows[half:], fillvalue=" | ")
-    rows = [f"| {left} | {right} |" for left, right in pairs]
+    # In reading order down each part.
+    size = -(-len(rows) // ACROSS)
+    parts = [rows[start : start + size] for start in range(0, len(rows), size)]
+    together = itertools.zip_longest(*parts, fillvalue=" | ")
+    rows = [f"| {' | '.join(row)} |" for row in together]
     head = "Options that several commands have; those of reading are above."
-    top = "| option | commands | option | commands |"
-    lines = [HEADING, head, "", top, "|---|---|---|---|", *rows]
+    top = "| option | commands " * len(parts) + "|"
+    lines = [HEADING, head, "", top, "|---|---" * len(parts) + "|", *rows]
     return "\n".join(lines) + "\n"
 
 

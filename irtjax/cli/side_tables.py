@@ -144,7 +144,7 @@ def column(option: str, path: Path, content: pa.Table, name: str) -> list[Any]:
     return content[name].to_pylist()
 
 
-def _with_groups(
+def with_groups(
     table: ResponseTable, option: str, name: str, path: Path | None, kind: str
 ) -> ResponseTable:
     """The table with the column of `--family` or `--cluster` as a facet."""
@@ -244,7 +244,7 @@ class StructureOptions:
             ("groups", self.groups, self.subject_table, "subject"),
         ):
             if column_name is not None:
-                table = _with_groups(table, name, column_name, path, kind)
+                table = with_groups(table, name, column_name, path, kind)
                 settings[name] = column_name
         if self.item_table is not None:
             table = self._read_items(table, self.item_table, settings)

@@ -213,17 +213,20 @@ def _estimates(
         begin = min(start, table.num_items - width)
         block = slice(begin, begin + width)
         arrays = nodes, weights, table.values[:, block], seen[:, block]
-        estimates = _maximise(model, *(jnp.asarray(x) for x in arrays))
+        estimates = item_posteriors(model, *(jnp.asarray(x) for x in arrays))
         parts.append([np.asarray(x)[start - begin :] for x in estimates])
     coordinates, covariance = (np.concatenate(x) for x in zip(*parts, strict=True))
     return coordinates, covariance
 
 
 @eqx.filter_jit
-def _maximise(
+def item_posteriors(
     model: Model, nodes: Array, weights: Array, values: Array, seen: Array
 ) -> tuple[Array, Array]:
-    """Coordinates with the highest posterior, and their covariances.
+    """Coordinates with the highest posterior `[items, columns]`, and their covariances.
+
+    Of the responses `values` `[subjects, items]` that are `seen`, given the `weights`
+    `[subjects, nodes]` of each subject's ability at the nodes.
 
     A pass is two products with the responses of each category: the chances of the
     responses, W P_c, and the expected numbers of subjects at the nodes, P_c W' (1 / m).
@@ -268,6 +271,8 @@ def _maximise(
             model, coordinates, free, nodes, _Counts(base, raised), frame, 1
         )
         move = jnp.abs(update.coordinates - coordinates) * jnp.sqrt(update.curvature)
+        # Items without a response may have neither information nor a prior.
+        move = jnp.where(jnp.any(seen, axis=0)[:, None], move, 0)
         return update.coordinates, jnp.max(move), steps + 1
 
     def going(state):

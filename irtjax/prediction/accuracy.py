@@ -41,15 +41,15 @@ class Cells(NamedTuple):
         subject: `[cells]` place of the subject.
         item: `[cells]` place of the item.
         right: `[cells]` right responses.
-        count: `[cells]` responses.
-        trial: `[cells]` number of the split that they are of.
+        responses: `[cells]` responses, of which some are right.
+        split: `[cells]` number of the split that they are of.
     """
 
     subject: np.ndarray
     item: np.ndarray
     right: np.ndarray
-    count: np.ndarray
-    trial: np.ndarray
+    responses: np.ndarray
+    split: np.ndarray
 
 
 def concordance(
@@ -152,23 +152,23 @@ def accuracy(cells: Cells, chance: np.ndarray, draws: Draws) -> Accuracy:
         chance: `[cells]` predictions.
         draws: Weights of subjects and items.
     """
-    right, wrong = cells.right, cells.count - cells.right
+    right, wrong = cells.right, cells.responses - cells.right
     scores: dict[str, float] = {}
     drawn: dict[str, np.ndarray] = {}
     for name, of in (
-        ("auc", cells.trial),
-        ("auc_subjects", _pairs(cells.trial, cells.subject)),
-        ("auc_items", _pairs(cells.trial, cells.item)),
+        ("auc", cells.split),
+        ("auc_subjects", _pairs(cells.split, cells.subject)),
+        ("auc_items", _pairs(cells.split, cells.item)),
     ):
         scores[name], slope = concordance(right, wrong, chance, of)
         drawn[name] = np.clip(scores[name] + draws.sums(cells, slope), 0, 1)
     near = np.clip(chance, NEAREST, 1 - NEAREST)
-    number = draws.sums(cells, cells.count)
+    number = draws.sums(cells, cells.responses)
     for name, loss in (
         ("log_score", right * np.log(near) + wrong * np.log1p(-near)),
         ("brier", right * (1 - chance) ** 2 + wrong * chance**2),
     ):
-        scores[name] = float(loss.sum() / cells.count.sum())
+        scores[name] = float(loss.sum() / cells.responses.sum())
         drawn[name] = draws.sums(cells, loss) / np.maximum(number, 1e-9)
     curve = reliability_curve(cells, chance)
     share = curve["responses"] / curve["responses"].sum()
@@ -186,11 +186,11 @@ def reliability_curve(cells: Cells, chance: np.ndarray) -> dict[str, np.ndarray]
     """
     edges = np.unique(np.quantile(chance, np.linspace(0, 1, BINS + 1)[1:-1]))
     place = np.searchsorted(edges, chance, side="right")
-    number = np.bincount(place, cells.count, BINS)
+    number = np.bincount(place, cells.responses, BINS)
     used = number > 0
     means = [
         np.bincount(place, x, BINS)[used] / number[used]
-        for x in (cells.count * chance, cells.right)
+        for x in (cells.responses * chance, cells.right)
     ]
     return {"chance": means[0], "right": means[1], "responses": number[used]}
 

@@ -12,6 +12,8 @@ responses. A share of the others, the exposure, is training too; the rest is pre
 | `columns_shifted` | items of some benchmarks | unexposed ones of theirs |
 | `block` ("L") | random subjects and items | those of new subjects to new items |
 | `temporal` | subjects, items from a date on | unexposed ones of theirs |
+| `groups` | items of each benchmark in turn | unexposed ones of theirs |
+| `new_items` | items, without exposure | all of theirs |
 
 Draws belong to the names of subjects and items, not to their places: the mask of a
 table with its rows in another order is the mask in that order.
@@ -32,6 +34,8 @@ from irtjax.numerics.random_keys import seed_of
 
 #: Usual share of training responses, subjects or items, and of exposed responses.
 SHARE, EXPOSURE = 0.8, 0.3
+#: Usual number of folds.
+FOLDS = 5
 
 
 class Split(NamedTuple):
@@ -78,9 +82,9 @@ def entry(table: ResponseTable, share: float = SHARE, *, key: RandomKey = 0) -> 
     (True, 0.8)
     """
     _check_share("share", share)
-    every = np.ones(table.num_subjects, bool), np.zeros(table.num_items, bool)
-    split = _split(table, *every, (share, share), key)
-    return split._replace(new_subjects=~every[0])
+    none = _none(table.num_subjects), _none(table.num_items)
+    split = _split(table, ~none[0], none[1], (share, share), key)
+    return split._replace(new_subjects=none[0])
 
 
 def rows(
@@ -203,10 +207,9 @@ def columns_shifted(
     new = np.isin(labels.astype(str), [str(x) for x in held_out])
     if new.all():
         raise ValueError(f"all groups of {by} are held out: leave some to train on")
-    both = (
-        (_none(table.num_subjects), new) if of_items else (new, _none(len(table.items)))
-    )
-    return _split(table, *both, (exposure, exposure), key)
+    none = _none(table.num_subjects), _none(table.num_items)
+    subjects, items = (none[0], new) if of_items else (new, none[1])
+    return _split(table, subjects, items, (exposure, exposure), key)
 
 
 def block(
@@ -235,13 +238,78 @@ def block(
     (np.int64(16), False)
     """
     names = table.subjects if group is None else _facet(table, "subject", group)
-    new = _drawn(names, share[0], key), _drawn(table.items, share[1], key)
-    return _split(table, *new, exposure, key, corner=True)
+    subjects = _drawn(names, share[0], key)
+    items = _drawn(table.items, share[1], key)
+    return _split(table, subjects, items, exposure, key, corner=True)
+
+
+def groups(
+    table: ResponseTable,
+    by: str = "benchmark",
+    exposure: float = EXPOSURE,
+    *,
+    folds: int = FOLDS,
+    key: RandomKey = 0,
+) -> list[Split]:
+    """The items of each group in turn are new; of many groups a fold of them.
+
+    Args:
+        table: The responses.
+        by: A facet of items, such as their benchmark, or of subjects, such as their
+            family.
+        exposure: As for `columns_shifted`.
+        folds: Number of splits at most.
+        key: A whole number or a JAX key.
+
+    Raises:
+        ValueError: As `columns_shifted`.
+
+    >>> facets = {"benchmark": np.repeat(["a", "b"], 5)}
+    >>> table = ResponseTable.from_arrays(np.eye(10)).replace(item_facets=facets)
+    >>> [split.new_items.sum() for split in groups(table)]
+    [np.int64(5), np.int64(5)]
+    """
+    what = "item" if by in table.item_facets else "subject"
+    if by == "benchmark" and what == "subject":
+        what = "item"
+    names = np.unique(_facet(table, what, by).astype(str))
+    if len(names) < 2:
+        raise ValueError(f"{by} has one group, {str(names[0])!r}: name another column")
+    order = np.random.default_rng([seed_of(key), len(names)]).permutation(len(names))
+    parts = np.array_split(names[order], min(folds, len(names)))
+    return [
+        columns_shifted(table, part.tolist(), by, exposure, key=key) for part in parts
+    ]
+
+
+def new_items(
+    table: ResponseTable, *, folds: int = FOLDS, key: RandomKey = 0
+) -> list[Split]:
+    """Each fold of the items in turn is new, without any response to them.
+
+    Only what is known of items in addition, such as features, predicts these.
+
+    >>> parts = new_items(ResponseTable.from_arrays(np.eye(10)), folds=2)
+    >>> bool(parts[0].train[:, parts[0].new_items].any()), len(parts)
+    (False, 2)
+    """
+    if not 2 <= folds <= table.num_items:
+        raise ValueError(
+            f"folds {folds}: give 2 to {table.num_items}, the number of items"
+        )
+    seen, none = observed_cells(table), _none(table.num_subjects)
+    rng = np.random.default_rng([seed_of(key), table.num_items])
+    ranks = np.argsort(np.argsort(table.items))
+    fold = (rng.permutation(table.num_items) % folds)[ranks]
+    return [
+        Split(seen & (fold != k), seen & (fold == k), none, fold == k)
+        for k in range(folds)
+    ]
 
 
 def temporal(
     table: ResponseTable,
-    cutoff: str,
+    cutoff: str | None = None,
     subject_date: str | None = "date",
     item_date: str | None = None,
     exposure: float = EXPOSURE,
@@ -252,7 +320,8 @@ def temporal(
 
     Args:
         table: The responses.
-        cutoff: The first date that is new, as 2024-05-13.
+        cutoff: The first date that is new, as 2024-05-13; None for that from which on
+            the last fifth of the subjects are, or of the items.
         subject_date: Facet of subjects with dates, or None.
         item_date: Facet of items with dates, or None.
         exposure: Chance of a response of a new subject to an old item, or of an old
@@ -269,26 +338,27 @@ def temporal(
     >>> temporal(table, "2024-06-30").new_subjects.tolist()
     [False, False, True]
     """
-    first = _date("cutoff", cutoff)
+    of_subjects = _dates(table, "subject", subject_date)
+    of_items = _dates(table, "item", item_date)
+    dates = of_items if of_subjects is None else of_subjects
+    if dates is None:
+        raise ValueError("a temporal split requires dates of subjects or items")
+    if cutoff is None:
+        first = np.sort(dates)[int(SHARE * len(dates))]
+    else:
+        first = np.datetime64(_date("cutoff", cutoff))
     new = []
-    for what, name, size in (
-        ("subject", subject_date, table.num_subjects),
-        ("item", item_date, table.num_items),
-    ):
-        if name is None:
-            new.append(_none(size))
-            continue
-        dates = [_date(name, x) for x in _facet(table, what, name)]
-        later = np.array([x >= first for x in dates])
+    for x, size in ((of_subjects, table.num_subjects), (of_items, table.num_items)):
+        later = _none(size) if x is None else x >= first
         if later.all():
             raise ValueError(
-                f"no {what} is from before {cutoff}: choose a later cutoff, up to"
-                f" {max(dates)}"
+                f"all dates are {first} or later: choose a later cutoff, up to"
+                f" {np.max(dates)}"
             )
         new.append(later)
     if not (new[0].any() or new[1].any()):
-        raise ValueError(f"nothing is from {cutoff} or later: choose an earlier cutoff")
-    return _split(table, *new, (exposure, exposure), key)
+        raise ValueError(f"nothing is from {first} or later: choose an earlier cutoff")
+    return _split(table, new[0], new[1], (exposure, exposure), key)
 
 
 def _split(
@@ -397,6 +467,13 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _dates(table: ResponseTable, what: str, name: str | None) -> np.ndarray | None:
+    """A facet of dates; None without a name."""
+    if name is None:
+        return None
+    return np.array([_date(name, x) for x in _facet(table, what, name)], "M8[D]")
 
 
 def _date(name: str, text: str) -> datetime.date:

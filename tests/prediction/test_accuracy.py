@@ -33,8 +33,8 @@ def cells():
 
 def test_areas_are_those_of_all_pairs(cells):
     cells, chance = cells
-    wrong = cells.count - cells.right
-    for group in (cells.trial, cells.subject, cells.item):
+    wrong = cells.responses - cells.right
+    for group in (cells.split, cells.subject, cells.item):
         area, slope = concordance(cells.right, wrong, chance, group)
         assert area == pytest.approx(by_pairs(cells.right, wrong, chance, group))
         # The area does not depend on the size of the weights.
@@ -55,11 +55,11 @@ def test_scores_and_their_draws(cells):
     draws = Draws.of(30, 20, 1)
     result = accuracy(cells, chance, draws)
     near = np.clip(chance, 1e-6, 1 - 1e-6)
-    log = cells.right * np.log(near) + (cells.count - cells.right) * np.log1p(-near)
-    assert result.value["log_score"] == pytest.approx(log.sum() / cells.count.sum())
+    log = cells.right * np.log(near) + (cells.responses - cells.right) * np.log1p(-near)
+    assert result.value["log_score"] == pytest.approx(log.sum() / cells.responses.sum())
     # Weights of a draw, applied to the cells.
     weight = draws.subjects[3][cells.subject] * draws.items[3][cells.item]
-    drawn = (weight * log).sum() / (weight * cells.count).sum()
+    drawn = (weight * log).sum() / (weight * cells.responses).sum()
     assert result.draws["log_score"][3] == pytest.approx(drawn)
     assert set(result.draws) == set(SCORES)
 
@@ -72,8 +72,8 @@ def test_areas_of_draws_are_those_of_their_weights(cells):
     exact = []
     for u, v in zip(draws.subjects[:200], draws.items[:200], strict=True):
         weight = u[cells.subject] * v[cells.item]
-        parts = weight * cells.right, weight * (cells.count - cells.right)
-        exact.append(concordance(*parts, chance, cells.trial)[0])
+        parts = weight * cells.right, weight * (cells.responses - cells.right)
+        exact.append(concordance(*parts, chance, cells.split)[0])
     assert np.corrcoef(linear[:200], exact)[0, 1] > 0.98
     assert linear[:200].std() == pytest.approx(np.std(exact), rel=0.05)
 

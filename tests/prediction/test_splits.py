@@ -122,6 +122,15 @@ def test_a_subject_without_an_exposed_response_is_counted():
     assert split.dropped == 1 and not split.test[0].any()
 
 
+def test_each_group_and_each_fold_of_items_is_new_once(table):
+    for parts in (splits.groups(table), splits.new_items(table, folds=4)):
+        assert sum(x.new_items.astype(int) for x in parts).tolist() == [1] * ITEMS
+    families = splits.groups(table, "family")
+    assert len(families) == 5 and not families[0].new_items.any()
+    # The last fifth of the subjects, by default.
+    assert splits.temporal(table).new_subjects.mean() == pytest.approx(0.25)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -133,8 +142,13 @@ def test_a_subject_without_an_exposed_response_is_counted():
         (lambda t: splits.columns_shifted(t, ["a", "b"]), "are held out: leave some"),
         (lambda t: splits.temporal(t, "soon"), "cutoff 'soon' is no date"),
         (lambda t: splits.temporal(t, "2030-01-01"), "nothing is from 2030-01-01"),
-        (lambda t: splits.temporal(t, "2020-01-01"), "no subject is from before"),
+        (
+            lambda t: splits.temporal(t, "2020-01-01"),
+            "all dates are 2020-01-01 or later",
+        ),
         (lambda t: splits.temporal(t, "2024-03-01", "size"), "size '0' is no date"),
+        (lambda t: splits.groups(t, "x"), "subjects have no column 'x'"),
+        (lambda t: splits.new_items(t, folds=100), "folds 100: give 2 to 80"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(table, make, message):
