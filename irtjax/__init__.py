@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from irtjax.validity.discrimination_path import (
         discrimination_path as discrimination_path,
     )
+    from irtjax.validity.forecast import forecast as forecast
     from irtjax.validity.generalisability import generalisability as generalisability
     from irtjax.validity.heterogeneity import heterogeneity as heterogeneity
     from irtjax.validity.horizons import horizons as horizons
@@ -163,6 +164,7 @@ _HOMES = {
     "fit_comparisons": "comparisons.fit",
     "fit_jointly": "comparisons.joint",
     "fit_judges": "validity.judges",
+    "forecast": "validity.forecast",
     "from_inspect": "harness.frames",
     "generalisability": "validity.generalisability",
     "generalise": "prediction.generalise",

@@ -19,6 +19,7 @@ from irtjax.cli.demo import demo_command
 from irtjax.cli.dimensions import dimensions_command
 from irtjax.cli.estimate import estimate_command
 from irtjax.cli.fit import FitCommand, fit_command
+from irtjax.cli.forecast import forecast_command
 from irtjax.cli.generalise import generalise_command
 from irtjax.cli.history import history_command
 from irtjax.cli.horizons import horizons_command
@@ -114,6 +115,7 @@ app.command("claim", cls=Command)(claim_command)
 app.command("estimate", cls=Command)(estimate_command)
 app.command("generalise", cls=Command)(generalise_command)
 app.command("horizons", cls=Command)(horizons_command)
+app.command("forecast", cls=Command)(forecast_command)
 app.command("calibrate-items", cls=Command)(calibrate_items_command)
 app.command("arena", cls=Command)(arena_command)
 app.command("joint", cls=Command)(joint_command)

@@ -162,7 +162,7 @@ def runs_of(
         raise ValueError(f"all tasks have {2 ** counts.length[0]:g} {minutes}")
     if isinstance(dates, str):
         dates = _dates_of(table, subject, dates)
-    days = None if dates is None else _days(who, dates)
+    days = None if dates is None else days_of(who, dates)
     return TimedRuns(who, counts, days, family is not None, warnings)
 
 
@@ -196,7 +196,7 @@ def _dates_of(table: pa.Table, subject: str, name: str) -> dict[str, Any]:
     return dates
 
 
-def _days(subjects: np.ndarray, dates: Mapping[str, Any]) -> np.ndarray:
+def days_of(subjects: np.ndarray, dates: Mapping[str, Any]) -> np.ndarray:
     """`[subjects]` days of the calendar, NaN where there is none."""
     days = np.full(len(subjects), np.nan)
     for place, name in enumerate(subjects):
@@ -208,7 +208,7 @@ def _days(subjects: np.ndarray, dates: Mapping[str, Any]) -> np.ndarray:
                 date = datetime.datetime.fromisoformat(str(date).strip())
             except ValueError:
                 raise ValueError(
-                    f"date {date!r} of {name!r} is none: write it as 2024-05-13"
+                    f"date {date!r} of {str(name)!r} is none: write it as 2024-05-13"
                 ) from None
         days[place] = date.toordinal()
     return days
