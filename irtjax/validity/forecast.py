@@ -316,7 +316,7 @@ def _models(
     whole = _Models(fit.subject_names, estimate, error, score, covariates, days, labels)
     parts = [estimate, error, score, *covariates.values()]
     parts += [] if days is None else [days]
-    has = np.isfinite(parts).all(axis=0)
+    has = np.asarray(np.isfinite(np.stack(parts)).all(axis=0))
     warnings = []
     if not has.all():
         left = fit.subject_names[~has].tolist()
