@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from irtjax.models.multilevel.specification import MultiBenchmark as MultiBenchmark
     from irtjax.models.multilevel.specification import MultiMetric as MultiMetric
     from irtjax.models.simulate import simulate as simulate
+    from irtjax.prediction.cold_start import cold_start as cold_start
     from irtjax.prediction.generalise import generalise as generalise
     from irtjax.prediction.predictive_checks import leave_one_out as leave_one_out
     from irtjax.prediction.predictive_checks import (
@@ -155,6 +156,7 @@ _HOMES = {
     "bootstrap": "fitting.bootstrap",
     "calibrate_items": "fitting.new_items",
     "claim": "validity.claims",
+    "cold_start": "prediction.cold_start",
     "compare": "fitting.verbs",
     "dimensions": "validity.dimensionality",
     "discrimination_path": "validity.discrimination_path",
