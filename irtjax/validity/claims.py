@@ -41,7 +41,7 @@ from irtjax.ranking.accuracy import accuracies, paired_difference
 from irtjax.ranking.paired import paired_means
 from irtjax.ranking.pairs import ScoreErrors
 from irtjax.ranking.simultaneous import rank_sets, simultaneous_z
-from irtjax.validity.reliability import reliability
+from irtjax.validity.reliability import alpha_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -490,7 +490,7 @@ class _Judge(NamedTuple):
         """The claim with what backs it, and what could rebut it."""
         scores, table = self.scores, self.scores.table
         ranked = math.isnan(evidence.standard_error)
-        alpha = self._alpha()
+        alpha = alpha_of(table)
         quantiles = float(ndtri(0.5 + self.level / 2) + ndtri(POWER))
         detectable = needed = cost = corrected = None
         shared = table.num_items
@@ -524,13 +524,6 @@ class _Judge(NamedTuple):
             self._rebuttals(run_sd),
             self.level,
         )
-
-    def _alpha(self) -> float:
-        """Reliability of the scores; NaN where it has none."""
-        try:
-            return reliability(self.scores.table).alpha
-        except ValueError:
-            return math.nan
 
     def _cost(self, needed: int | None, shared: int) -> float | None:
         """Cost of the items that are missing; None where a cost is not known."""

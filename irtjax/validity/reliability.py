@@ -249,6 +249,15 @@ def reliability(
     )
 
 
+def alpha_of(table: ResponseTable) -> float:
+    """Cronbach's alpha of all items; NaN where nothing varies.
+
+    >>> alpha_of(ResponseTable.from_arrays([[1, 1, 0], [0, 0, 0], [1, 1, 1]]))
+    0.75
+    """
+    return _Deviations.of(*_scores(table)).alpha()
+
+
 def _table(data: Any) -> ResponseTable:
     """The responses as a table."""
     if isinstance(data, ResponseTable):

@@ -2,9 +2,12 @@
 
 import os
 
+import numpy as np
 import pytest
 
+import irtjax
 from experiments.outside import (
+    claims,
     classical,
     conditional,
     data,
@@ -96,3 +99,18 @@ def test_laplace_agrees_with_quadrature_and_sampling_in_r():
         ratio = rows[f"errors of differences, {which} ratio"]["irtjax"]
         assert ratio == pytest.approx(1, abs=0.25)
     assert rows["pairs decided otherwise"]["irtjax"] <= 2
+
+
+def test_verdicts_are_those_of_other_packages():
+    """Of clear differences and of equal systems; the packages are not installed here
+    by default (`experiments/outside/README.md`)."""
+    pytest.importorskip("honestboard")
+    pytest.importorskip("claimeval")
+    rng = np.random.default_rng(0)
+    right = rng.random((6, 120)) < np.array([[0.9], [0.9], [0.6], [0.6], [0.3], [0.3]])
+    names = [f"s{k}" for k in range(6)]
+    table = irtjax.ResponseTable.from_arrays(right.astype(int), subjects=names)
+    for row in claims.rows_of(table):
+        if "P ≥ .9" in row["claim and rule"] or "mcb" in row["claim and rule"]:
+            continue
+        assert row["irtjax alone"] + row["other alone"] <= 1, row
