@@ -67,13 +67,6 @@ class CellBlock:
         place += np.arange(len(place), dtype=place.dtype)
         return CellBlock(self.first, start, self.pair[place], self.shape)
 
-    def parts(self, size: int) -> Iterator[CellBlock]:
-        """The block in parts of about so many cells."""
-        wanted = np.arange(size, len(self.pair), size)
-        edges = np.searchsorted(self.start, wanted).tolist()
-        for first, end in pairwise(sorted({0, *edges, self.num_subjects})):
-            yield self.rows(slice(first, end))
-
     @cached_property
     def _ones(self) -> Any:
         """The sparse matrix of ones, `[subjects, items * categories]`."""

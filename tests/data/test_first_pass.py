@@ -73,6 +73,7 @@ def small_blocks(monkeypatch):
     """Blocks of a few subjects, and several parts of a sort."""
     monkeypatch.setattr(streams, "BLOCK_CELLS", 50)
     monkeypatch.setattr(first_pass, "BLOCK_CELLS", 50)
+    monkeypatch.setattr(first_pass, "_PART", 50)
     monkeypatch.setattr(first_pass, "_SORTED", 37)
     monkeypatch.setattr(first_pass, "_ROWS", 64)
     monkeypatch.setattr(first_pass, "_RUNS", 5)

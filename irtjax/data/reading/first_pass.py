@@ -381,12 +381,11 @@ def _finished(
     share = stream.num_observed / max(observed.size * len(items), 1)
     as_matrix = share >= MATRIX_SHARE
     with open(folder / MATRIX, "wb") as file:
-        for block in stream.blocks():
+        for block in stream.blocks(_PART):
             assert isinstance(block, CellBlock)
-            for part in block.parts(_PART):
-                _add_sums(part, stream, path)
-                if as_matrix:
-                    part.dense(len(items)).tofile(file)
+            _add_sums(block, stream, path)
+            if as_matrix:
+                block.dense(len(items)).tofile(file)
     if not as_matrix:
         (folder / MATRIX).unlink()
         return stream

@@ -28,6 +28,8 @@ from irtjax.data.wording import NOUNS, noun_of
 
 #: Rows of a file from which this is tried, and bytes of one of text.
 LEAST_ROWS, LEAST_BYTES = 2**21, 2**26
+#: Cells of a block of which the table is made.
+_PART = 2**18
 #: Options with which the way of reading is the same.
 _ALIKE = ("subject", "item", "response", "format", "texts")
 
@@ -85,15 +87,12 @@ def _table(stream: ResponseStream, subjects: np.ndarray) -> ResponseTable:
         return ResponseTable.from_cells(_cells(stream), **about)
     values = np.zeros(stream.shape, np.int8)
     observed = None if stream.is_complete else np.zeros(stream.shape, bool)
-    for block in stream.blocks():
-        size = max(1, 2**20 // num_items)
-        for start in range(0, block.num_subjects, size):
-            stop = min(start + size, block.num_subjects)
-            part = block.rows(slice(start, stop)).dense(num_items)
-            own = slice(block.first + start, block.first + stop)
-            np.maximum(part, 0, out=values[own])
-            if observed is not None:
-                np.greater_equal(part, 0, out=observed[own])
+    for block in stream.blocks(_PART):
+        part = block.dense(num_items)
+        own = slice(block.first, block.first + block.num_subjects)
+        np.maximum(part, 0, out=values[own])
+        if observed is not None:
+            np.greater_equal(part, 0, out=observed[own])
     return ResponseTable.from_arrays(values, observed=observed, **about)
 
 
@@ -102,13 +101,12 @@ def _cells(stream: ResponseStream) -> SparseCells:
     column = np.empty(stream.num_observed, np.int32)
     value = np.empty(stream.num_observed, np.int8)
     done = 0
-    for block in stream.blocks():
+    for block in stream.blocks(_PART):
         assert isinstance(block, CellBlock)
-        for part in block.parts(2**18):
-            row = np.repeat(np.arange(part.num_subjects), np.diff(part.start))
-            order = np.argsort(row * (2 * stream.shape[1]) + part.pair)
-            own = slice(done, done + len(order))
-            column[own], value[own] = np.divmod(part.pair[order], 2)
-            done = own.stop
+        row = np.repeat(np.arange(block.num_subjects), np.diff(block.start))
+        order = np.argsort(row * (2 * stream.shape[1]) + block.pair)
+        own = slice(done, done + len(order))
+        column[own], value[own] = np.divmod(block.pair[order], 2)
+        done = own.stop
     start = np.concatenate([[0], np.cumsum(stream.observed, dtype=np.int64)])
     return SparseCells(start, column, value, stream.shape[1])
