@@ -12,7 +12,7 @@ from irtjax.cli.pipeline import Job
 from irtjax.cli.progress import ProgressLine
 
 #: Reading options that a streamed fit has.
-READING = ("subject", "item", "response", "format")
+READING = ("subject", "item", "benchmark", "response", "format")
 #: Bytes in memory of a row of a long file that is read, and of a cell of a wide one.
 _ROW, _CELL = 24.0, 2.0
 

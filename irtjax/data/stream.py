@@ -172,6 +172,7 @@ class ResponseStream:
         observed: `[subjects]` responses of each subject,
         total: their sum, and
         squares: the sum of their squares.
+        benchmarks: `[items]` benchmark of each item, None where the file has none.
     """
 
     folder: Path
@@ -182,6 +183,7 @@ class ResponseStream:
     observed: np.ndarray
     total: np.ndarray
     squares: np.ndarray
+    benchmarks: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -35,6 +35,11 @@ APPROXIMATE = (
     "standard errors are approximate: those of an item are given the other items, and"
     " those of abilities take the items as known"
 )
+#: On the items of several benchmarks.
+OF_BENCHMARKS = (
+    "errors do not count that abilities differ between benchmarks: a fit of a sample of"
+    " subjects without --stream tests this"
+)
 #: Fields of `EM` that a streamed fit chooses.
 _CHOSEN = ("nodes", "window")
 
@@ -115,6 +120,8 @@ def fit_stream(
                 f" here {problem.free.size:,}: use --standard-errors none"
             )
         notes = (APPROXIMATE,)
+    if stream.benchmarks is not None and len(np.unique(stream.benchmarks)) > 1:
+        notes = (*notes, OF_BENCHMARKS)
     with clock.phase("start"):
         floating = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
         start = start_values(made, data, dtype=floating)

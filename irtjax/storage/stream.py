@@ -24,10 +24,12 @@ from irtjax.calibration.build import shared_errors, versions
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.result_tables import AbilityTable, ItemTable
 from irtjax.calibration.tables import (
+    MOST_BENCHMARKS,
     CheckedTables,
     item_errors,
     make_item_table,
     number_column,
+    of_benchmark,
     score_interval,
 )
 from irtjax.data import writing
@@ -115,7 +117,7 @@ def _summary(
         parameters=jax.tree.map(np.asarray, estimates.parameters),
         subject_names=np.array([], dtype=str),
         item_names=stream.items,
-        benchmarks=None,
+        benchmarks=stream.benchmarks,
         status=status,
         num_steps=estimates.num_steps,
         trace=estimates.trace,
@@ -165,7 +167,8 @@ def _items(fit: StreamedFit) -> pa.Table:
         (errors, difficulties),
         copies.NONE,
     )
-    labels: Any = _Labels(stream.items, np.full(size, ""), size)
+    benchmarks = np.full(size, "") if stream.benchmarks is None else stream.benchmarks
+    labels: Any = _Labels(stream.items, benchmarks, size)
     return make_item_table(labels, estimates, judged)
 
 
@@ -178,11 +181,16 @@ def _write_abilities(fit: StreamedFit, common: tuple[Any, Any], path: Path) -> N
     ranking = rank_intervals(
         estimates.ability, own, key=as_key(None), level=level, shared=rest
     )
+    of_benchmarks = _sums_by_benchmark(fit)
     writer = None
     first = 0
     for names in _parts(fit):
         own = slice(first, first + len(names))
         table = _abilities(fit, ranking, names, own)
+        for name, sums in of_benchmarks.items():
+            accuracy = _accuracy(fit, *sums[own].T)
+            for column, values in zip(of_benchmark(name), accuracy, strict=True):
+                table = table.append_column(column, number_column(values))
         if writer is None:
             writer = pq.ParquetWriter(path, table.schema, compression="zstd")
         writer.write_table(table)
@@ -198,6 +206,39 @@ def _parts(fit: StreamedFit) -> Iterator[pa.Array]:
             yield names.slice(start, _PART)
 
 
+def _sums_by_benchmark(fit: StreamedFit) -> dict[str, np.ndarray]:
+    """For each of several benchmarks, `[subjects, 3]`: responses, sum, of squares too.
+
+    By one pass; nothing for as many benchmarks as tables of a fit leave out.
+    """
+    stream = fit.stream
+    labels = np.array([""]) if stream.benchmarks is None else stream.benchmarks
+    names = [name for name in np.unique(labels).tolist() if name]
+    if not 2 <= len(names) <= MOST_BENCHMARKS:
+        return {}
+    each = stream.codes[:, None] ** np.arange(3.0)
+    own = (labels[:, None] == np.array(names))[:, None, :, None]
+    table = (own * each[:, None]).reshape(len(labels), len(each), -1)
+    sums = np.empty((stream.shape[0], len(names), 3))
+    for block in stream.blocks():
+        rows = slice(block.first, block.first + block.num_subjects)
+        sums[rows] = block.table_sums(table).reshape(-1, len(names), 3)
+    return dict(zip(names, np.moveaxis(sums, 1, 0), strict=True))
+
+
+def _accuracy(
+    fit: StreamedFit, observed: np.ndarray, total: np.ndarray, squares: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """Mean response of subjects, its error over items, and its interval."""
+    ends: dict[str, Any] = response_ends(fit.estimates.problem.model)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = total / observed
+        rest = squares - observed * mean**2
+        spread = np.sqrt(np.maximum(rest, 0) / (observed * (observed - 1)))
+    options = {**ends, "level": fit.options["level"]}
+    return mean, spread, *wilson_interval(mean, spread, observed, **options)
+
+
 def _abilities(fit: StreamedFit, ranking: Any, names: pa.Array, own: slice) -> pa.Table:
     """The rows of some subjects; columns are those of any fit."""
     stream, estimates, level = fit.stream, fit.estimates, fit.options["level"]
@@ -205,18 +246,10 @@ def _abilities(fit: StreamedFit, ranking: Any, names: pa.Array, own: slice) -> p
     ability, error = estimates.ability[own], estimates.error[own]
     half = float(ndtri(0.5 + level / 2)) * error
     observed, total = stream.observed[own].astype(np.int64), stream.total[own]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = total / observed
-        rest = stream.squares[own] - observed * mean**2
-        spread = np.sqrt(np.maximum(rest, 0) / (observed * (observed - 1)))
-    accuracy = (
-        mean,
-        spread,
-        *wilson_interval(mean, spread, observed, **ends, level=level),
-    )
+    accuracy = _accuracy(fit, observed, total, stream.squares[own])
     score, score_error = (np.asarray(x)[own] for x in estimates.expected)
     options: dict[str, Any] = {**ends, "level": level, "num_items": stream.shape[1]}
-    means = np.where(observed > 0, mean, 0.0), observed
+    means = np.where(observed > 0, accuracy[0], 0.0), observed
     bounds = score_interval(score, score_error, own=means, **options)
     texts = flags.no_variation(_margins(fit, total, observed))
     columns = {

@@ -9,14 +9,16 @@ import pytest
 from typer.testing import CliRunner
 
 import irtjax
+from irtjax.calibration.tables import columns_by_benchmark
 from irtjax.cli.app import app
 from irtjax.data import stream as streams
 from irtjax.data.reading.options import ReadOptions
 from irtjax.fitting.streamed import fit_stream
 from irtjax.likelihood import streamed_counts
+from irtjax.storage.stream import save_stream
 
 
-def long_file(path, shape=(80, 10), share=0.8):
+def long_file(path, shape=(80, 10), share=0.8, benchmarks=False):
     """Binary responses in random order, in row groups of which the last is short."""
     rng = np.random.default_rng(3)
     ability, slope = rng.normal(size=(shape[0], 1)), rng.uniform(0.7, 1.5, shape[1])
@@ -27,6 +29,8 @@ def long_file(path, shape=(80, 10), share=0.8):
     row, column = row[order], column[order]
     names = [f"m{i:02d}" for i in row], [f"q{j}" for j in column]
     table = pa.table({"model": names[0], "item": names[1], "score": right[row, column]})
+    labels = pa.array([f"b{j % 2}" for j in column])
+    table = table.append_column("benchmark", labels) if benchmarks else table
     pq.write_table(table, path, row_group_size=97)
     return path
 
@@ -69,6 +73,20 @@ def test_a_streamed_fit_has_the_numbers_of_a_fit_in_memory(tmp_path, monkeypatch
     assert_equal(*tables, names.split(), "subject")
     names = ["discrimination", "intercept", "difficulty", "accuracy", "observed"]
     assert_equal(streamed.items.table, fit.items.table, names, "item")
+
+
+def test_accuracies_by_benchmark_are_those_of_the_table(tmp_path):
+    path = long_file(tmp_path / "x.parquet", benchmarks=True)
+    (tmp_path / "blocks").mkdir()
+    fit = fit_stream(path, tmp_path / "blocks", "2pl", standard_errors="none")
+    streamed = irtjax.load(save_stream(fit, tmp_path / "fit"))
+    table = irtjax.read(path)
+    of_item = dict(zip(table.items.tolist(), table.benchmarks.tolist(), strict=True))
+    assert streamed.benchmarks.tolist() == [of_item[x] for x in streamed.item_names]
+    assert streamed.items.table["benchmark"].to_pylist() == streamed.benchmarks.tolist()
+    wanted = columns_by_benchmark(table, {"low": 0.0, "top": 1.0}, 0.95)
+    wanted = pa.table({"subject": table.subjects.tolist(), **wanted})
+    assert_equal(streamed.abilities.table, wanted, wanted.column_names[1:], "subject")
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+import irtjax
 from irtjax.data import stream as streams
 from irtjax.data.reading import first_pass
 from irtjax.data.reading.first_pass import make_stream, subject_names
@@ -143,6 +144,24 @@ def test_what_a_stream_does_not_have_is_refused(change, message, tmp_path):
 
 def test_a_column_that_tells_items_apart_is_refused(tmp_path):
     table = long_table(responses())
-    table = table.append_column("benchmark", pa.array(["a"] * len(table)))
-    with pytest.raises(ValueError, match="'benchmark' is another"):
+    table = table.append_column("metric", pa.array(["a"] * len(table)))
+    with pytest.raises(ValueError, match="'metric' is another"):
         streamed(table, tmp_path)
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_items_have_the_names_and_benchmarks_of_the_table_in_memory(repeated, tmp_path):
+    table = long_table(responses(0.6))
+    number = np.array([int(x[1:]) for x in table["item"].to_pylist()])
+    benchmark = np.array(["a", "b"])[number % 2]
+    if repeated:
+        table = table.set_column(1, "item", pa.array([f"q{j // 2}" for j in number]))
+    table = table.append_column("benchmark", pa.array(benchmark.tolist()))
+    stream = streamed(table, tmp_path)
+    wanted = irtjax.read(tmp_path / "x.parquet")
+    pairs = zip(stream.items.tolist(), stream.benchmarks.tolist(), strict=True)
+    own = zip(wanted.items.tolist(), wanted.benchmarks.tolist(), strict=True)
+    assert sorted(pairs) == sorted(own)
+    by_item = dict(zip(wanted.items.tolist(), wanted.values.sum(axis=0), strict=True))
+    names = stream.items.tolist()
+    assert stream.counts[:, 1].tolist() == [by_item[name] for name in names]

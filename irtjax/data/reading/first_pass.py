@@ -11,6 +11,7 @@ names and a few numbers for each subject and item are in memory.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -59,14 +60,16 @@ def make_stream(path: Path, folder: Path, options: ReadOptions) -> ResponseStrea
     Args:
         path: A Parquet or CSV file, long or wide.
         folder: An empty folder, which takes at most nine bytes for each response.
-        options: `subject`, `item` and `response` name columns of a long file.
+        options: `subject`, `item`, `benchmark` and `response` name columns of a long
+            file.
 
     Returns:
         The stream; `subject_names` reads the names of its subjects.
 
     Raises:
         ValueError: The file is damaged, or has something that a stream does not: words
-            as responses, repeated responses, further columns that tell items apart.
+            as responses, repeated responses, further columns that tell items apart than
+            one of benchmarks.
     """
     with _named(path):
         batches, rows, layout = _open(path, options)
@@ -134,15 +137,16 @@ def _checked(layout: Columns, path: Path) -> Columns:
     """A layout of subjects, items and responses alone; others are refused."""
     others = {
         name: getattr(layout, name)
-        for name in ("metric", "filter", "trial", "trials", "error", "key", "benchmark")
+        for name in ("metric", "filter", "trial", "trials", "error", "key")
         if getattr(layout, name) is not None
     }
     if layout.item and (others or len(layout.item) > 1 or len(layout.responses) > 1):
         further = *others.values(), *layout.item[1:], *layout.responses[1:]
         column = further[0]
         raise ValueError(
-            f"{path}: a stream has one column each of subjects, items and responses,"
-            f" and {column!r} is another: select the rows, and write them without it"
+            f"{path}: a stream has one column each of subjects, items, benchmarks and"
+            f" responses, and {column!r} is another: select the rows, and write them"
+            " without it"
         )
     if layout.transposed or (layout.item and not (layout.subject and layout.responses)):
         raise ValueError(
@@ -257,6 +261,52 @@ def _as_bytes(numbers: np.ndarray, place: str) -> np.ndarray:
     return small
 
 
+class _Items:
+    """Numbers of items, each of one benchmark if the file has a column of these."""
+
+    def __init__(self, layout: Columns) -> None:
+        self.columns = layout.item[0], layout.benchmark
+        self.items, self.benchmarks = TextCodes(), TextCodes()
+        self.number_of: dict[int, int] = {}
+
+    def convert(self, batch: pa.RecordBatch) -> np.ndarray:
+        """The number of the item of each row."""
+        item, benchmark = self.columns
+        items = self.items.convert(batch.column(item))
+        if benchmark is None:
+            return items
+        pairs = self.benchmarks.convert(batch.column(benchmark)).astype(np.int64) << 32
+        pairs, place = np.unique(pairs | items, return_inverse=True)
+        number_of = self.number_of
+        numbers = [number_of.setdefault(x, len(number_of)) for x in pairs.tolist()]
+        return np.array(numbers, np.int32)[place]
+
+    def names(self, path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+        """Names of the items, and their benchmarks.
+
+        As in memory, the benchmark is part of names where two have items of one name.
+        """
+        names = np.array([*self.items.code_of], dtype=str)
+        if self.columns[1] is None:
+            return names, None
+        pairs = np.array([*self.number_of], np.int64)
+        names = names[pairs & (2**32 - 1)]
+        labels = np.array([*self.benchmarks.code_of], dtype=str)[pairs >> 32]
+        if len(np.unique(names)) < len(names):
+            both = zip(names.tolist(), labels.tolist(), strict=True)
+            done = lambda name, prefix: not prefix or name.startswith(f"{prefix}/")
+            joined = [x if done(x, prefix) else f"{prefix}/{x}" for x, prefix in both]
+            names = np.array(joined)
+        values, counts = np.unique(names, return_counts=True)
+        if (counts > 1).any():
+            name = str(values[np.argmax(counts)])
+            raise ValueError(
+                f"{path}: two items are called {name!r:.80} with their benchmarks: give"
+                " items distinct names"
+            )
+        return names, labels
+
+
 def _long(
     path: Path,
     folder: Path,
@@ -266,8 +316,8 @@ def _long(
 ) -> ResponseStream:
     """The stream of a long file."""
     assert layout.subject is not None
-    subject, item, response = layout.subject, layout.item[0], layout.responses[0]
-    items, done, place = TextCodes(), 0, f"{path}: column {response!r}"
+    subject, response = layout.subject, layout.responses[0]
+    items, done, place = _Items(layout), 0, f"{path}: column {response!r}"
     with (
         open(folder / _ROW, "wb") as of_rows,
         open(folder / COLUMNS, "wb") as of_columns,
@@ -276,19 +326,20 @@ def _long(
         subjects = _Subjects(folder, of_rows, str(path))
         for batch in batches:
             values, valid = _responses(batch.column(response), place)
-            columns = items.convert(batch.column(item))
+            columns = items.convert(batch)
             subjects.add(batch.column(subject), valid)
             (columns if valid.all() else columns[valid]).tofile(of_columns)
             (values if valid.all() else values[valid]).tofile(of_values)
             done += batch.num_rows
             note_share(min(done / max(rows, 1), 1) / 2, "read")
         count = subjects.close()
-    names = np.array([*items.code_of], dtype=str)
+    names, benchmarks = items.names(path)
     observed = _counted(folder / _ROW, count)
     if not subjects.is_sorted:
         _sort(folder, observed)
     (folder / _ROW).unlink()
-    return _finished(path, folder, names, observed)
+    stream = _finished(path, folder, names, observed)
+    return dataclasses.replace(stream, benchmarks=benchmarks)
 
 
 def _counted(path: Path, count: int) -> np.ndarray:
