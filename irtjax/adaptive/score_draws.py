@@ -22,6 +22,7 @@ is the predicted score, whose error is smaller if the model is right.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -155,6 +156,28 @@ def estimate_drawn(
     low, high = max(value - half, 0.0), min(value + half, 1.0)
     score = min(max(value, 0.0), 1.0)
     return DrawnScore(score, error, low, high, number, items, *predicted)
+
+
+def score_of_records(
+    records: Sequence[Mapping[str, float]], responses: Sequence[float], level: float
+) -> DrawnScore:
+    """The score from draws that a harness stored with its samples.
+
+    The predicted score requires the model, and is NaN.
+
+    Args:
+        records: `AdaptiveTest.draw` of each item, in the order of the draws.
+        responses: `[draws]`.
+        level: Level of the interval.
+
+    >>> draw = {"chance": 0.25, "own": 0.0, "rest": 0.0, "variance": 1.0, "items": 4}
+    >>> score_of_records([draw, draw], [1.0, 0.0], 0.95).score
+    0.625
+    """
+    columns: Any = [[float(x[name]) for x in records] for name in Draw._fields]
+    items = int(records[0]["items"])
+    values = np.asarray(responses, float)
+    return estimate_drawn(Draw(*columns), values, items, (np.nan, np.nan), level)
 
 
 def stopping_error(draws: Draw, responses: np.ndarray, items: int) -> float:

@@ -312,6 +312,21 @@ class AdaptiveTest(HasTable):
         columns: Any = np.asarray(rows, float).reshape(-1, len(Draw._fields)).T
         return Draw(*columns), np.asarray(values, float)
 
+    def draw(self, item: str) -> dict[str, float]:
+        """The draw of an item that was handed out, by the names of `adaptive.Draw`.
+
+        With it and its response another process may estimate the score: see
+        `adaptive.score_of_records`.
+
+        Args:
+            item: Its name.
+
+        Raises:
+            KeyError: If it was not drawn.
+        """
+        row = dict(zip(Draw._fields, self._draws[item], strict=True))
+        return row | {"items": self._num_allowed}
+
     @full_precision
     def score(self, level: float = 0.95) -> DrawnScore:
         """The score on all items that may be given, unbiased whatever the model.

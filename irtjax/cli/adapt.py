@@ -41,6 +41,7 @@ _OPTIONS = {
     },
     **{x: f"--{x}" for x in ("determinant", "composite", "cost", "budget", "price")},
     **{x: f"--{x}" for x in ("risk", "indifference", "truth", "population")},
+    "score_error": "--score-se",
     **{x: f"--{x}" for x in ("repeats", "icc", "rival")},
     **{f"{x}:": f"--{x}:" for x in ("composite", "cost", "losses", "truth")},
     **{f"{x}:": f"--{x}:" for x in ("rival", "population")},
@@ -72,8 +73,8 @@ class RuleOptions:
     select: Annotated[
         str,
         _choose(
-            "information, mutual_information, kl, random or fixed; of several abilities"
-            " d_optimal or a_optimal too."
+            "information, mutual_information, kl, score, random or fixed; of several"
+            " abilities d_optimal or a_optimal too."
         ),
     ] = "information"
     scoring: Annotated[str, _choose("eap or map.")] = "eap"

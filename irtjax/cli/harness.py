@@ -55,6 +55,10 @@ class HarnessOptions:
     filter: Annotated[
         list[str] | None, _live("Answer filter of the logs, alike.", metavar="NAME")
     ] = None
+    score_se: Annotated[
+        float | None,
+        _live("With --select score: end below this error of the score.", metavar="X"),
+    ] = None
     level: opt.SomeLevel = None
 
     def given(self) -> list[str]:
@@ -118,7 +122,8 @@ def run_rounds(
             _check_same(rounds, live, rules, seed, fit.item_names, names, out)
         else:
             chosen = rules.rules(fit.item_names)
-            rounds = _begin(fit, out, live, {**chosen, "key": seed})
+            chosen |= {"key": seed, "score_error": live.score_se}
+            rounds = _begin(fit, out, live, chosen)
         rounds.step()
         if live.run is not None:
             _run(rounds, live.run)
@@ -163,6 +168,8 @@ def _check_same(
     changed = {k: v for k, v in wanted.items() if plain(v) != plain(usual[k])}
     if seed:
         changed["key"] = seed
+    if live.score_se is not None:
+        changed["score_error"] = live.score_se
     for name, value in changed.items():
         if plain(value) != plain(begun.get(name)):
             option = names.get(name, f"--{name}")
@@ -241,6 +248,8 @@ def _document(
         document["ability"] = _number(estimate.ability)
         document["expected_score"] = _number(estimate.score)
         tasks = estimate.benchmarks.items()
+        if rounds.drawn:
+            document["score"] = test.score(estimate.level)._asdict()
         document["benchmarks"] = {name: _number(x) for name, x in tasks}
     return document
 
@@ -284,6 +293,7 @@ _ABOUT_TABLE = (
 def _sentences(rounds: Rounds, estimate: Estimate) -> list[str]:
     """The estimates so far."""
     from irtjax.data.wording import counted, percent
+    from irtjax.harness.estimate import Number
     from irtjax.report.words import number
 
     def shown(x: Number, digits: int) -> str:
@@ -294,8 +304,15 @@ def _sentences(rounds: Rounds, estimate: Estimate) -> list[str]:
     flags = f" {estimate.flags}." if estimate.flags else ""
     skipped = len(rounds.test.skipped)
     without = f", {skipped} without a score" if skipped else ""
+    drawn = []
+    if rounds.drawn:
+        whole = rounds.test.score(estimate.level)
+        parts = whole.score, whole.standard_error, whole.lower, whole.upper
+        all_items = counted(whole.items, "item")
+        drawn = [f"Score on all {all_items}, without bias: {shown(Number(*parts), 3)}."]
     return [
         f"{rounds.model}: ability {shown(estimate.ability, 2)}, {score}"
         f" {shown(estimate.score, 3)}, from"
-        f" {counted(estimate.num_items, 'item')}{without}.{flags}"
+        f" {counted(estimate.num_items, 'item')}{without}.{flags}",
+        *drawn,
     ]

@@ -178,6 +178,8 @@ def ability(
 
     Its values are `ability` and `expected_score` (on all items of the fit), each also
     with `_se`, `_lower` and `_upper`, and `items`, the number of samples that counted.
+    Of samples that a test with select="score" drew, `score` is that on all samples
+    without bias, whatever the fit is worth.
     It serves every task with samples that are items of the fit, adaptive or not. Where
     scores do not suit the model of the fit it has no values, and a warning is logged.
 
@@ -237,7 +239,10 @@ def _metric() -> Any:
                 }
                 if not responses:
                     return {}
-                return estimate(calibration, responses, level=level).numbers()
+                numbers = estimate(calibration, responses, level=level).numbers()
+                return numbers | _drawn_score(
+                    scores, ids, responses, level or calibration.level
+                )
             except ValueError as error:
                 # An error here would lose an evaluation that has been paid for.
                 _log.warning("irtjax: no ability: %s", error)
@@ -246,6 +251,31 @@ def _metric() -> Any:
         return compute
 
     return ability
+
+
+def _drawn_score(
+    scores: list[Any], ids: ItemIds, responses: dict[str, float], level: float
+) -> dict[str, float]:
+    """The score on all items, if all samples were drawn with known chances."""
+    from irtjax.adaptive.score_draws import score_of_records
+
+    name_of = ids.match(str(score.sample_id) for score in scores)
+    records = {}
+    for score in scores:
+        record = (getattr(score, "sample_metadata", None) or {}).get(KEY) or {}
+        item = name_of.get(str(score.sample_id))
+        if item in responses and "draw" in record:
+            records[item] = record
+    if len(records) < max(len(responses), 2):
+        return {}
+    order = sorted(records, key=lambda item: records[item]["number"])
+    # A sample without a score is left out, which moves the score by 1 / items at most.
+    draws = [records[item]["draw"] for item in order]
+    answers = [responses[item] for item in order]
+    score = score_of_records(draws, answers, level)
+    values = score.score, score.standard_error, score.lower, score.upper
+    names = "score", "score_se", "score_lower", "score_upper"
+    return dict(zip(names, values, strict=True))
 
 
 def _plain(value: Any) -> Any:

@@ -228,6 +228,8 @@ class AdaptiveSamples(_Scored):
             course.sent.add(item)
             sample = self._samples[item]
             record = {"number": len(course.sent), **so_far, "test": course.name}
+            if test.rules["select"] == "score":
+                record["draw"] = test.draw(item)
             metadata = {**(sample.metadata or {}), KEY: record}
             samples.append(sample.model_copy(update={"metadata": metadata}))
         return samples

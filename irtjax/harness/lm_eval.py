@@ -333,7 +333,8 @@ class Rounds:
         """The estimates as Markdown, in the form of the harness's own table.
 
         A row for each task: the expected score on all its documents in the fit, with
-        its standard error; then the ability.
+        its standard error; then the ability, and of a test with select="score" the
+        score on all documents, which does not rely on the fit.
         """
         estimate = self.estimate(level)
         totals = self._totals()
@@ -350,7 +351,16 @@ class Rounds:
         ability = estimate.ability
         value, error = f"{ability.value:.4f}", f"{ability.standard_error:.4f}"
         rows.append(["irtjax", "", "", "", "ability", "", value, "±", error])
+        if self.drawn:
+            score = self.test.score(estimate.level)
+            value, error = f"{score.score:.4f}", f"{score.standard_error:.4f}"
+            rows.append(["irtjax", "", "", "", "score", "", value, "±", error])
         return markdown(rows)
+
+    @property
+    def drawn(self) -> bool:
+        """Whether documents are drawn for the score on all of them."""
+        return self.test.rules["select"] == "score" and self.test.num_given > 1
 
     def _totals(self) -> _Totals:
         """What the results files of all rounds have."""

@@ -22,7 +22,12 @@ from irtjax.calibration.parts import Structure
 from irtjax.harness import inspect as harness
 from irtjax.harness import inspect_samples
 from irtjax.harness.bank import ItemIds, open_fit
-from irtjax.harness.inspect import AdaptiveSamples, EarlyStopping, number_of
+from irtjax.harness.inspect import (
+    AdaptiveSamples,
+    EarlyStopping,
+    _drawn_score,
+    number_of,
+)
 from tests.harness import newcomer
 from tests.harness.logs import NAMES, chance, right_of, toy_fit
 
@@ -86,6 +91,30 @@ def test_samples_come_as_the_adaptive_test_chooses_them():
         waiting = asyncio.run(source._after_sample(logged(sample, "IC"[right])))
     assert number == 5 and source.test.responses == one.responses
     assert source.test.over and source.next_samples() == []
+
+
+def test_metadata_of_drawn_samples_have_the_score_of_the_test():
+    rules = dict(benchmark=TASK, parallel=2, num_items=8, select="score", key=1)
+    source = AdaptiveSamples(plain_samples(), toy_fit(), **rules)
+    flying, scores, responses = source.next_samples(), [], {}
+    while flying:
+        sample = flying.pop()
+        right = int(right_of("m", f"{TASK}/{sample.id}"))
+        responses[f"{TASK}/{sample.id}"] = right
+        record = dict(sample_id=sample.id, sample_metadata=sample.metadata)
+        scores.append(types.SimpleNamespace(**record))
+        flying += asyncio.run(source._after_sample(logged(sample, "IC"[right])))
+    ids = ItemIds(toy_fit(), TASK)
+    logged_score = _drawn_score(scores, ids, responses, 0.95)
+    score = source.test.score()
+    assert logged_score == {
+        "score": score.score,
+        "score_se": score.standard_error,
+        "score_lower": score.lower,
+        "score_upper": score.upper,
+    }
+    assert score.answers == 8 and score.items == len(plain_samples())
+    assert _drawn_score(scores[:1], ids, responses, 0.95) == {}
 
 
 def test_scores_of_errors_are_reversed_as_those_of_the_fit():

@@ -102,6 +102,17 @@ def test_the_command_names_the_tasks_of_the_file_alone(tmp_path):
     assert all(numbers == sorted(numbers) for numbers in samples(rounds).values())
 
 
+def test_rounds_of_drawn_documents_have_the_score(tmp_path):
+    rules = dict(round_size=6, num_items=12, select="score", key=0)
+    rounds = finish(Rounds.begin(toy_fit(), tmp_path, **rules))
+    score = rounds.test.score()
+    assert rounds.test.num_given == score.answers == 12
+    row = rounds.table().splitlines()[-1]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    numbers = f"{score.score:.4f}", "±", f"{score.standard_error:.4f}"
+    assert cells[4] == "score" and tuple(cells[6:]) == numbers
+
+
 def test_documents_without_a_score_and_others(tmp_path):
     rounds = Rounds.begin(toy_fit(), tmp_path, round_size=4, num_items=6)
     rounds.step()
