@@ -136,6 +136,18 @@ def with_runs(
     return fit
 
 
+def ability_errors_by_runs(fit: Calibration, table: ResponseTable) -> np.ndarray:
+    """Errors `[subjects]` of abilities of new subjects by runs: r / b of the module.
+
+    r is what the runs of their table show, and the `run_sd` of the fit.
+    """
+    run_sd = check_run_sd(fit.options.get("run_sd"))
+    if table.run_error is None and not run_sd:
+        return np.zeros(table.num_subjects)
+    slope = _slope(*floats(fit.abilities.table, "ability", "expected_score"))
+    return run_errors_of(table, run_sd, fit.options) / slope
+
+
 def _with_errors(
     fit: Calibration, errors: np.ndarray, note: str, options: dict[str, Any]
 ) -> Calibration:

@@ -12,6 +12,7 @@ import numpy as np
 from irtjax import inference
 from irtjax.calibration.item_error import ItemErrors, errors_of_items
 from irtjax.calibration.parts.lengths import ability_columns, without_zero_lengths
+from irtjax.calibration.runs import ability_errors_by_runs
 from irtjax.calibration.scale import BECAUSE, least_error
 from irtjax.calibration.score_curve import why_not_ranked
 from irtjax.calibration.standing import standing_columns, with_subjects
@@ -157,6 +158,8 @@ def score(
         np.asarray(x, np.float64) for x in (new_scores.ability, new_scores.error)
     )
     error = _whole_error(uncertain, fit.parameters.population, ability, own, scoring)
+    by_runs = ability_errors_by_runs(fit, table)
+    own, error = np.hypot(own, by_runs), np.hypot(error, by_runs)
     if least := least_error(fit):
         error = np.maximum(error, least)
         few = f"{len(fit.subject_names)} subjects {BECAUSE}"

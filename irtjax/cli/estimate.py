@@ -27,6 +27,7 @@ def estimate_command(
             metavar="COLUMN",
         ),
     ] = None,
+    run_sd: opt.RunSd = None,
     out: Annotated[Path | None, opt.out("FILE", "Table: .csv or .parquet.")] = None,
     level: opt.Level = 0.95,
     seed: opt.Seed = 0,
@@ -54,6 +55,7 @@ def estimate_command(
             order=order,
             level=level,
             key=seed,
+            run_sd=run_sd,
         )
         if out is not None:
             write_files({out: result.table})

@@ -39,6 +39,7 @@ from scipy.special import stdtrit
 
 from irtjax._types import RandomKey
 from irtjax.calibration.calibration import Calibration
+from irtjax.calibration.runs import check_run_sd, run_errors_of
 from irtjax.calibration.score import score
 from irtjax.calibration.tables import floats
 from irtjax.data.coding import coded_as
@@ -100,6 +101,7 @@ def estimate_score(
     order: np.ndarray | None = None,
     level: float = 0.95,
     key: RandomKey | None = None,
+    run_sd: float | None = None,
 ) -> EstimatedScores:
     """Estimates the mean response of new subjects on all items of a fit.
 
@@ -114,6 +116,8 @@ def estimate_score(
             with probabilities.
         level: Level of the intervals.
         key: Seed of the folds; 0 by default.
+        run_sd: Standard deviation of a score from run to run, in points, that errors
+            count (`calibration.runs`); by default that of the fit.
 
     Returns:
         Scores with intervals: t with n - 1 degrees of freedom, within the ends of the
@@ -160,11 +164,13 @@ def estimate_score(
         few += len(place) < FEWEST
         q = None if probabilities is None else probabilities[subject, place]
         samples.append(_Sample.of(values[subject, place], columns[place], q, rng))
+    stated = fit.options.get("run_sd") if run_sd is None else run_sd
+    runs = run_errors_of(table, check_run_sd(stated), fit.options)
     estimated = _in_blocks(fit, samples)
     rows = [
-        _row(str(name), sample.y, numbers, fit, ends, level)
-        for name, sample, numbers in zip(
-            table.subjects, samples, estimated, strict=True
+        _row(str(name), sample.y, numbers, float(run), fit, ends, level)
+        for name, sample, numbers, run in zip(
+            table.subjects, samples, estimated, runs, strict=True
         )
     ]
     warnings = []
@@ -382,6 +388,7 @@ def _row(
     name: str,
     y: np.ndarray,
     estimated: tuple[float, float, int],
+    run: float,
     fit: Calibration,
     ends: dict[str, float],
     level: float,
@@ -389,7 +396,7 @@ def _row(
     """The row of a subject."""
     value, square, degrees = estimated
     items, number = len(fit.item_names), len(y)
-    error = math.sqrt(max(square, 0.0))
+    error = math.hypot(math.sqrt(max(square, 0.0)), run)
     half = float(stdtrit(max(degrees, 1), 0.5 + level / 2)) * error
     low, high = ends.get("low", 0.0), ends.get("top", 1.0)
     clip = lambda x: min(max(x, low), high)

@@ -128,6 +128,21 @@ def test_a_stated_standard_deviation_is_in_every_error(fit, tmp_path):
         with_run_sd(saved, 1)
 
 
+def test_new_subjects_have_the_standard_deviation_of_the_fit(fit):
+    before, table = fit
+    after, few = with_run_sd(before, 3), table.select(subjects=[0, 1])
+    few = few.replace(subjects=np.array(["new", "other"]))
+    one, other = (irtjax.score(x, few).table for x in (before, after))
+    added = np.square(other["ability_se"]) - np.square(one["ability_se"])
+    slope = np.polyfit(column(before, "ability"), column(before, "expected_score"), 1)
+    assert np.sqrt(added) == pytest.approx(0.03 / slope[0])
+    part = few.select(items=np.arange(20))
+    one, other = (irtjax.estimate_score(x, part).table for x in (before, after))
+    square = [np.square(x["score_se"]) for x in (one, other)]
+    # Predictions weigh the abilities of the fit by their errors.
+    assert square[1] - square[0] == pytest.approx(0.03**2, rel=0.01)
+
+
 def test_the_ability_of_equal_subjects_covers_other_runs():
     """Pairs of runs of one model differ significantly in at most about 5 %."""
     rng = np.random.default_rng(8)
