@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit, ndtri
@@ -38,6 +38,24 @@ NODES = 21
 FEWEST = 5
 
 
+class LabelEffects(NamedTuple):
+    """Effects of the labels of a column.
+
+    Attributes:
+        levels: The labels.
+        mean: `[levels]` effects on ability or difficulty.
+        covariance: `[levels, levels]`.
+        code: Label of each subject or item.
+        side: 0 of subjects, 1 of items.
+    """
+
+    levels: tuple[str, ...]
+    mean: np.ndarray
+    covariance: np.ndarray
+    code: np.ndarray
+    side: int
+
+
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ColdStart(HasTable):
     """Abilities and difficulties by features, and chances of all responses.
@@ -56,9 +74,11 @@ class ColdStart(HasTable):
         variances: A row for each block of features and each residual: `of`, `part`,
             `sd` of abilities or difficulties by it, `share` of their variance.
         expected: `[subjects, items]` chances of a right response.
-        logit_se: `[subjects, items]` standard errors of the logits.
+        logit: `[subjects, items]` posterior means of the logits.
+        logit_se: `[subjects, items]` their standard errors.
         level: Level of the intervals.
         log_likelihood: Laplace's approximation.
+        labels: Effects of each column of labels.
         warnings: Reasons to doubt it.
     """
 
@@ -69,10 +89,11 @@ class ColdStart(HasTable):
     effects: pa.Table
     variances: pa.Table
     expected: np.ndarray
+    logit: np.ndarray
     logit_se: np.ndarray
     level: float
     log_likelihood: float
-    contrast_parts: dict[str, tuple[tuple[str, ...], np.ndarray, np.ndarray]]
+    labels: dict[str, LabelEffects]
     warnings: tuple[str, ...] = ()
 
     @property
@@ -83,6 +104,9 @@ class ColdStart(HasTable):
     def difference(self, feature: str, first: str, second: str) -> dict[str, float]:
         """Effect of one label less that of another, with its interval.
 
+        Points are what the mean of all responses is higher with the first label than
+        with the second, if all subjects (items) have it and all else is as it is.
+
         Args:
             feature: A column of labels, such as "agent".
             first: A label.
@@ -90,17 +114,17 @@ class ColdStart(HasTable):
 
         Returns:
             `difference` of abilities (of difficulties for items), its `standard_error`,
-            `lower` and `upper`.
+            `lower` and `upper`; and `points` (in percent) with `points_lower` and
+            `points_upper`.
 
         Raises:
             ValueError: If there is no such column or label.
         """
-        if feature not in self.contrast_parts:
+        if feature not in self.labels:
             raise ValueError(
-                f"no labels {feature!r}; there are"
-                f" {', '.join(self.contrast_parts) or 'none'}"
+                f"no labels {feature!r}; there are {', '.join(self.labels) or 'none'}"
             )
-        levels, mean, covariance = self.contrast_parts[feature]
+        levels, mean, covariance, code, side = self.labels[feature]
         places = []
         for name in (first, second):
             if name not in levels:
@@ -114,12 +138,45 @@ class ColdStart(HasTable):
         part = covariance[np.ix_(places, places)]
         error = float(np.sqrt(part[0, 0] + part[1, 1] - 2 * part[0, 1]))
         half = float(ndtri(0.5 + self.level / 2)) * error
+        # The mean over a normal logit is nearly that of a shrunken one (MacKay 1992).
+        shrink = 1 / np.sqrt(1 + np.pi * self.logit_se**2 / 8)
+        sign = 1.0 if side == 0 else -1.0
+        steps = sign * (mean[other] - mean[code])
+        base = self.logit + (steps[:, None] if side == 0 else steps)
+        chances = lambda step: float(expit(shrink * (base + sign * step)).mean())
+        ends = value, value - half, value + half
+        points = [100 * (chances(x) - chances(0)) for x in ends]
         return {
             "difference": value,
             "standard_error": error,
             "lower": value - half,
             "upper": value + half,
+            "points": points[0],
+            "points_lower": min(points),
+            "points_upper": max(points),
         }
+
+    @property
+    def new_responses(self) -> pa.Table:
+        """Chances of responses of subjects or to items that have none.
+
+        `subject`, `item`, `expected`, and `lower` and `upper` for the chance.
+        """
+        import pyarrow as pa
+
+        observed = [x["observed"].to_numpy() == 0 for x in (self.subjects, self.items)]
+        row, column = np.nonzero(observed[0][:, None] | observed[1])
+        half = float(ndtri(0.5 + self.level / 2)) * self.logit_se[row, column]
+        logit = self.logit[row, column]
+        return pa.table(
+            {
+                "subject": self.subjects["subject"].take(pa.array(row)),
+                "item": self.items["item"].take(pa.array(column)),
+                "expected": self.expected[row, column],
+                "lower": expit(logit - half),
+                "upper": expit(logit + half),
+            }
+        )
 
 
 def cold_start(
@@ -314,7 +371,11 @@ def _result(effects, known, blocks, observed, level, warnings) -> ColdStart:
                 continue
             labels = block.name != "numbers"
             if labels:
-                contrasts[block.name] = (block.levels, sign * mean, covariance)
+                code = np.argmax(block.values, axis=1)
+                effect = sign * mean
+                contrasts[block.name] = LabelEffects(
+                    block.levels, effect, covariance, code, int(what == "item")
+                )
             for k, level_name in enumerate(block.levels):
                 value, error = sign * float(mean[k]), float(covariance[k, k]) ** 0.5
                 effect_rows.append(
@@ -340,6 +401,7 @@ def _result(effects, known, blocks, observed, level, warnings) -> ColdStart:
         pa.Table.from_pylist(effect_rows, schema=_effect_schema()),
         pa.Table.from_pylist(variance_rows),
         chance,
+        logit,
         deviation,
         level,
         effects.log_likelihood,
