@@ -178,7 +178,8 @@ def main() -> None:
         print(name)
         for method in runs[0]:
             values = [run[method] for run in runs]
-            print(f"  {method:16}", *(f"{x:.4f}" for x in values), f"{np.mean(values):.4f}")
+            shown = [f"{x:.4f}" for x in (*values, np.mean(values))]
+            print(f"  {method:16}", *shown)
 
 
 if __name__ == "__main__":
