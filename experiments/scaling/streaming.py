@@ -118,9 +118,14 @@ def in_process(*arguments: str) -> str:
     return done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
 
 
-def measure(kind: str, responses: int, parent: Path | None, errors: str) -> dict:
+def measure(
+    kind: str, responses: int, items: int | None, parent: Path | None, errors: str
+) -> dict:
     """One size of one kind."""
-    items = EACH if kind == "all" else 100_000 if responses >= 10**9 else 10_000
+    if kind == "all":
+        items = EACH
+    elif items is None:
+        items = 100_000 if responses >= 10**9 else 10_000
     subjects = responses // EACH
     with tempfile.TemporaryDirectory(dir=parent) as folder:
         for name, count in (("small", min(2000, subjects)), ("large", subjects)):
@@ -160,6 +165,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--responses", type=float, nargs="+", default=[1e6, 1e7])
     parser.add_argument("--kinds", nargs="+", default=["all", "few"])
+    parser.add_argument("--items", type=int, help="items of few")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--errors", default="observed")
     parser.add_argument("--json", type=Path)
@@ -167,7 +173,8 @@ def main() -> None:
     results = []
     for kind in options.kinds:
         for responses in options.responses:
-            result = measure(kind, int(responses), options.folder, options.errors)
+            sizes = int(responses), options.items
+            result = measure(kind, *sizes, options.folder, options.errors)
             results.append(result)
             print(row(result), flush=True)
             print(json.dumps(result), file=sys.stderr, flush=True)
