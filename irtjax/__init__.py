@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from irtjax.models.multilevel.specification import MultiMetric as MultiMetric
     from irtjax.models.simulate import simulate as simulate
     from irtjax.prediction.cold_start import cold_start as cold_start
+    from irtjax.prediction.cross_validation import cross_validate as cross_validate
     from irtjax.prediction.generalise import generalise as generalise
     from irtjax.prediction.predictive_checks import leave_one_out as leave_one_out
     from irtjax.prediction.predictive_checks import (
@@ -158,6 +159,7 @@ _HOMES = {
     "claim": "validity.claims",
     "cold_start": "prediction.cold_start",
     "compare": "fitting.verbs",
+    "cross_validate": "prediction.cross_validation",
     "dimensions": "validity.dimensionality",
     "discrimination_path": "validity.discrimination_path",
     "elo": "comparisons.elo",

@@ -26,7 +26,8 @@ class SchemeOptions:
         str,
         opt.option(
             "What is new, with commas between: entry (a random part), rows (subjects),"
-            " rows_shifted, columns (items), L (both), group (benchmarks), temporal.",
+            " rows_shifted, columns (items), L (both), group (benchmarks), temporal,"
+            " items (without any response).",
             metavar="NAME,NAME...",
         ),
     ] = "entry,rows,columns,L"
@@ -79,6 +80,15 @@ class SchemeOptions:
             metavar="DATE",
         ),
     ] = None
+    item_features: Annotated[
+        Path | None,
+        opt.option(
+            "Table of features with the column item, or .npy file: also the model"
+            " features.",
+            metavar="FILE",
+        ),
+    ] = None
+    folds: Annotated[int, opt.option("Folds of items, and of groups.", min=2)] = 5
     subject_table: Annotated[
         Path | None,
         opt.option("Table with the column subject and those named.", metavar="FILE"),
@@ -127,7 +137,8 @@ class SchemeOptions:
             "rows_shifted": both | {"by": self.shift_by},
             "columns": both,
             "L": {name: (x, x) for name, x in both.items()} | {"group": self.family},
-            "group": exposure | {"by": self.group},
+            "group": exposure | {"by": self.group, "folds": self.folds},
+            "items": {"folds": self.folds},
             "temporal": exposure | dates | {"cutoff": self.cutoff},
         }
         for name in self.named():
@@ -136,6 +147,15 @@ class SchemeOptions:
                     f"--schemes {name}: no such scheme; there are {', '.join(SCHEMES)}"
                 )
         return {name: partial(SCHEMES[name], **settings[name]) for name in self.named()}
+
+    def predictors(self) -> dict[str, Any]:
+        """The models, that of features among them."""
+        models = {x.strip(): x.strip() for x in self.models.split(",")}
+        if self.item_features is None:
+            return models
+        from irtjax.prediction.cold_start import feature_chances
+
+        return {"features": feature_chances(self.item_features), **models}
 
 
 @opt.with_options
@@ -164,7 +184,7 @@ def generalise_command(
         result = generalise(
             table,
             scheme.makers(),
-            [name.strip() for name in scheme.models.split(",")],
+            scheme.predictors(),
             repeats=scheme.repeats,
             level=level,
             key=seed,

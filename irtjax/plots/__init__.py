@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from irtjax.plots.loadings import plot_biplot as plot_biplot
     from irtjax.plots.loadings import plot_dimensions as plot_dimensions
     from irtjax.plots.loadings import plot_structure as plot_structure
+    from irtjax.plots.model_scores import plot_model_scores as plot_model_scores
     from irtjax.plots.multilevel import (
         plot_abilities_by_group as plot_abilities_by_group,
     )
@@ -60,6 +61,7 @@ __all__ = [
     "plot_item_properties",
     "plot_item_response_functions",
     "plot_latency",
+    "plot_model_scores",
     "plot_profiles",
     "plot_rank_changes",
     "plot_rank_flow",
@@ -90,6 +92,7 @@ __getattr__ = loader(
         "irtjax.plots.history": "plot_history",
         "irtjax.plots.lengths": "plot_latency",
         "irtjax.plots.loadings": "plot_biplot plot_dimensions plot_structure",
+        "irtjax.plots.model_scores": "plot_model_scores",
         "irtjax.plots.multilevel": "plot_abilities_by_group plot_correlations"
         " plot_profiles",
         "irtjax.plots.parameters": "plot_item_parameters",

@@ -72,7 +72,9 @@ def concordance(
     >>> concordance(right, 1 - right, chance, group)[0]
     0.75
     """
-    order = np.lexsort((chance, group))
+    order = np.argsort(chance, kind="stable")
+    if group.size and (group != group[0]).any():
+        order = order[np.argsort(group[order], kind="stable")]
     group, chance = group[order], chance[order]
     begins = np.append(True, group[1:] != group[:-1])
     tied = ~np.append(True, begins[1:] | (chance[1:] != chance[:-1]))

@@ -29,7 +29,12 @@ from irtjax.prediction.accuracy import (
     accuracy,
     reliability_curve,
 )
-from irtjax.prediction.held_out import BaselineChances, baselines, predictor
+from irtjax.prediction.held_out import (
+    BaselineChances,
+    ByFunction,
+    baselines,
+    predictor,
+)
 from irtjax.prediction.splits import Split
 from irtjax.prediction.stacking import cells_of
 
@@ -47,6 +52,7 @@ SCHEMES: dict[str, Scheme] = {
     "L": splits.block,
     "group": splits.groups,
     "temporal": splits.temporal,
+    "items": splits.new_items,
 }
 #: Names of the two ways to predict, and of baselines.
 JOINT, STAGED, BASELINE = "joint", "staged", "baseline"
@@ -61,6 +67,7 @@ PREDICTED = {
     "L": "new subjects on new items",
     "group": "new groups",
     "temporal": "later responses",
+    "items": "items without any response",
 }
 
 
@@ -115,10 +122,12 @@ def generalise(
             or what `irtjax.read` takes.
         schemes: Names: "entry" (a random part), "rows" (new subjects), "rows_shifted"
             (the strongest fifth), "columns" (new items), "L" (new subjects on new
-            items), "group" (each benchmark in turn) and "temporal" (dates of subjects
-            in a column `date`). Or a mapping from names to functions of a table and
-            `key` that return a `Split` or a list, such as `partial(splits.rows,
-            group="family")` of `irtjax.prediction.splits`.
+            items), "group" (each benchmark in turn), "temporal" (dates of subjects in a
+            column `date`) and "items" (folds of items without any response, for models
+            that are functions, such as `cold_start.feature_chances` makes). Or a
+            mapping from names to functions of a table and `key` that return a `Split`
+            or a list, such as `partial(splits.rows, group="family")` of
+            `irtjax.prediction.splits`.
         models: Names such as "2pl" or "factor:4". Or a mapping from labels to names,
             models, mappings of settings of `irtjax.fit` with `model`, or functions from
             a table of training responses to chances `[subjects, items]`.
@@ -155,7 +164,7 @@ def generalise(
     warnings: list[str] = []
     seed = seed_of(key)
     predictors = {
-        label: (predictor(table, *of), of[0]) for label, of in labelled(models).items()
+        label: predictor(table, *of) for label, of in labelled(models).items()
     }
     for scheme, make in watched(list(makers.items()), "scheme"):
         parts: list[Split] = []
@@ -163,7 +172,7 @@ def generalise(
             made = make(table, key=seed + number)
             parts += [made] if isinstance(made, Split) else made
         study = _Study(scheme, parts, right, count, draws, level)
-        for label, (model, _) in predictors.items():
+        for label, model in _able(predictors, scheme, parts).items():
             report(f"{scheme}, {label}")
             study.add(label, JOINT, [model.joint(x.train).chance for x in parts])
             if any(x.new_subjects.any() or x.new_items.any() for x in parts):
@@ -238,6 +247,25 @@ def _makers(schemes: Sequence[str] | Mapping[str, Scheme]) -> dict[str, Scheme]:
     if not schemes:
         raise ValueError(f"no scheme is named: give some of {', '.join(SCHEMES)}")
     return {name: SCHEMES[name] for name in schemes}
+
+
+def _able(
+    predictors: dict[str, Any], scheme: str, parts: list[Split]
+) -> dict[str, Any]:
+    """The models that predict a scheme: functions alone where items have no response.
+
+    Raises:
+        ValueError: If there are none.
+    """
+    if all((x.train.any(0) | ~x.new_items).all() for x in parts):
+        return predictors
+    able = {k: x for k, x in predictors.items() if isinstance(x, ByFunction)}
+    if not able:
+        raise ValueError(
+            f"{scheme} has items without any response, which models predict by features"
+            " alone: give features of items (--item-features FILE)"
+        )
+    return able
 
 
 class _Predictions(NamedTuple):

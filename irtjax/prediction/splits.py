@@ -282,6 +282,74 @@ def groups(
     ]
 
 
+def cross_folds(
+    table: ResponseTable,
+    scheme: str = "entry",
+    folds: int | np.ndarray = FOLDS,
+    exposure: float = EXPOSURE,
+    *,
+    key: RandomKey = 0,
+) -> list[Split]:
+    """Splits of which each predicts one fold, for cross-validation.
+
+    Args:
+        table: The responses.
+        scheme: What is divided: "entry" (responses), "rows" (subjects) or "columns"
+            (items), of which a share of the responses trains.
+        folds: Number of folds, or `[subjects, items]` the fold of each response.
+        exposure: Share of the responses of new subjects or items that trains.
+        key: A whole number or a JAX key.
+
+    Raises:
+        ValueError: If there is no such scheme, or a fold has no response to predict.
+
+    >>> parts = cross_folds(ResponseTable.from_arrays(np.eye(10)))
+    >>> int(sum(part.test for part in parts).sum())
+    100
+    """
+    none = _none(table.num_subjects), _none(table.num_items)
+    shape = table.num_subjects, table.num_items
+    if not isinstance(folds, int):
+        numbers = np.asarray(folds)
+        if scheme != "entry" or numbers.shape != shape:
+            raise ValueError(
+                f"folds of responses have shape {shape}, of the scheme 'entry', and"
+                f" these have {numbers.shape}"
+            )
+        return [_fold(table, numbers == k) for k in np.unique(numbers)]
+    most = {"entry": table.num_observed, "rows": shape[0], "columns": shape[1]}
+    if scheme not in most:
+        raise ValueError(f"no scheme {scheme!r} of folds; there are {', '.join(most)}")
+    if not 2 <= folds <= most[scheme]:
+        raise ValueError(f"folds {folds}: give 2 to {most[scheme]}")
+    if scheme == "entry":
+        numbers = np.floor(folds * _uniform(table, key))
+        return [_fold(table, numbers == k) for k in range(folds)]
+    names = table.subjects if scheme == "rows" else table.items
+    number = _numbers_of_folds(names, folds, key)
+    shares = exposure, exposure
+    if scheme == "rows":
+        return [_split(table, number == k, none[1], shares, key) for k in range(folds)]
+    return [_split(table, none[0], number == k, shares, key) for k in range(folds)]
+
+
+def _fold(table: ResponseTable, out: np.ndarray) -> Split:
+    """The split that predicts some responses, where others are of their row, column."""
+    seen = observed_cells(table)
+    train, test = seen & ~out, seen & out
+    test &= train.any(1, keepdims=True) & train.any(0)
+    if not test.any():
+        raise ValueError("a fold has no response to predict: choose fewer folds")
+    none = _none(table.num_subjects), _none(table.num_items)
+    return Split(train, test, none[0], none[1])
+
+
+def _numbers_of_folds(names: np.ndarray, folds: int, key: RandomKey) -> np.ndarray:
+    """`[names]` the number of the fold of each, which belongs to the name."""
+    rng = np.random.default_rng([seed_of(key), len(names)])
+    return (rng.permutation(len(names)) % folds)[np.argsort(np.argsort(names))]
+
+
 def new_items(
     table: ResponseTable, *, folds: int = FOLDS, key: RandomKey = 0
 ) -> list[Split]:
@@ -298,9 +366,7 @@ def new_items(
             f"folds {folds}: give 2 to {table.num_items}, the number of items"
         )
     seen, none = observed_cells(table), _none(table.num_subjects)
-    rng = np.random.default_rng([seed_of(key), table.num_items])
-    ranks = np.argsort(np.argsort(table.items))
-    fold = (rng.permutation(table.num_items) % folds)[ranks]
+    fold = _numbers_of_folds(table.items, folds, key)
     return [
         Split(seen & (fold != k), seen & (fold == k), none, fold == k)
         for k in range(folds)

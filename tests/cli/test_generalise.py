@@ -56,6 +56,23 @@ def test_schemes_with_their_columns(folder):
     assert names == {"generalise.csv", "curves.csv"}
 
 
+def test_features_predict_items_without_a_response(folder):
+    """The feature is the easiness that responses were drawn by."""
+    easy = np.random.default_rng(1)
+    easy.normal(size=SUBJECTS)
+    lines = [f"q{j},{x}" for j, x in enumerate(easy.normal(size=ITEMS))]
+    (folder / "features.csv").write_text("\n".join(["item,easy", *lines]))
+    result = run(
+        *(folder / "r.csv", "--schemes", "items", "--folds", "5"),
+        *("--item-features", folder / "features.csv", "--json"),
+    )
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    additive = next(x for x in document["rows"] if x["model"] == "additive")
+    assert document["model"] == "features"
+    assert document["gain_lower"] > 0 and document["auc"] > additive["auc"] + 0.05
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -64,6 +81,7 @@ def test_schemes_with_their_columns(folder):
         (("--models", "nine"), "no model 'nine'; there are"),
         (("--exposure", "1"), "exposure 1 is not between 0 and 1"),
         (("--level", "95"), "did you mean 0.95?"),
+        (("--schemes", "items"), "give features of items (--item-features FILE)"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(folder, words, message):
