@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from irtjax.models.multilevel.specification import MultiBenchmark as MultiBenchmark
     from irtjax.models.multilevel.specification import MultiMetric as MultiMetric
     from irtjax.models.simulate import simulate as simulate
+    from irtjax.prediction.agreement import response_icc as response_icc
     from irtjax.prediction.cold_start import cold_start as cold_start
     from irtjax.prediction.cross_validation import cross_validate as cross_validate
     from irtjax.prediction.generalise import generalise as generalise
@@ -93,7 +94,6 @@ if TYPE_CHECKING:
     from irtjax.subsets.shrink import subset_errors as subset_errors
     from irtjax.subsets.subset import Shrunken as Shrunken
     from irtjax.subsets.subset import load_subset as load_subset
-    from irtjax.validity.agreement import response_icc as response_icc
     from irtjax.validity.claims import claim as claim
     from irtjax.validity.dimensionality import dimensions as dimensions
     from irtjax.validity.discrimination_path import (
@@ -194,7 +194,7 @@ _HOMES = {
     "read": "data",
     "read_comparisons": "data.reading.comparisons",
     "reliability": "validity.reliability",
-    "response_icc": "validity.agreement",
+    "response_icc": "prediction.agreement",
     "run": "estimators.driver",
     "save": "storage",
     "score": "calibration.score",

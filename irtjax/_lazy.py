@@ -7,6 +7,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
+def load_name(place: str) -> Any:
+    """What has a name in a module, loaded when it is first asked for.
+
+    >>> load_name("irtjax._types:Status").__name__
+    'Status'
+    """
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """A `__getattr__` of a package (PEP 562) for the names of some of its modules.
 
@@ -22,6 +32,6 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     def load(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(home[name]), name)
+        return load_name(f"{home[name]}:{name}")
 
     return load

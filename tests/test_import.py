@@ -77,6 +77,26 @@ def test_a_saved_fit_loads_no_comparisons_and_no_statistics_of_scipy():
     subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, check=True, timeout=120)
 
 
+def test_a_fit_by_em_loads_no_other_method():
+    """Other methods and kinds of models take a third of the modules."""
+    loaded = "fitting.fit", "fitting.one_ability", "estimators.marginal.em"
+    absent = ("joint", "laplace", "posterior", "neural", "modal_posteriors")
+    code = (
+        f"import sys, {', '.join(f'irtjax.{x}' for x in loaded)};"
+        f" print([x for x in sys.modules if x.startswith("
+        f"{tuple(f'irtjax.estimators.{x}' for x in absent)})])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=CHECKOUT,
+        check=True,
+        timeout=120,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == "[]"
+
+
 def test_dir_lists_the_public_names_alone():
     assert dir(irtjax) == sorted([*irtjax.__all__, "__version__"])
 

@@ -19,13 +19,14 @@ from irtjax.data.frames import HasTable
 from irtjax.data.item_texts import ItemText
 from irtjax.data.result_text import with_level
 from irtjax.data.wording import NOUNS, counted
-from irtjax.estimators.posterior.nuts import Draws
 from irtjax.likelihood.problem import Parameters
 from irtjax.likelihood.quadrature import Resolution
 from irtjax.models.model import Model
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from irtjax.estimators.posterior.nuts import Draws
 
 
 _Part = TypeVar("_Part", bound=Part)

@@ -14,7 +14,6 @@ from irtjax.calibration.flags import Margins
 from irtjax.calibration.scale import compares_means
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
-from irtjax.estimators.laplace.direction import error_with_directions
 from irtjax.inference import LOST
 from irtjax.inference.information import difficulty
 from irtjax.likelihood.padding import pad_rows, padded_size
@@ -118,6 +117,8 @@ def item_errors(estimates: Estimates):
     errors = {name: np.asarray(x)[: missing.size] for name, x in errors.items()}
     difficulties = np.asarray(difficulties)[: missing.size]
     if (directions := estimates.directions) is not None:
+        from irtjax.estimators.laplace.direction import error_with_directions
+
         slope_and_error = np.asarray(items.discrimination), errors["discrimination"]
         errors["discrimination"] = error_with_directions(*slope_and_error, directions)
     # A slope at its bound 0 has no error, though it is identified; nor have slopes that

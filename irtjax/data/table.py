@@ -14,7 +14,6 @@ from irtjax.data import arrays, item_texts
 from irtjax.data.frames import HasTable
 from irtjax.data.sparse_table import MATRIX_BYTES, SparseCells, is_sparse
 from irtjax.data.stored_cells import AbstractStoredCells, DenseCells
-from irtjax.data.table_files import read_fields, write_fields
 from irtjax.data.wording import NOUNS, counted
 from irtjax.numerics.memory import available_memory
 
@@ -525,6 +524,8 @@ class ResponseTable(HasTable):
         Raises:
             ValueError: the ending is another, or the path cannot be written.
         """
+        from irtjax.data.table_files import write_fields
+
         return write_fields(vars(self), Path(path))
 
     @staticmethod
@@ -534,6 +535,8 @@ class ResponseTable(HasTable):
         Raises:
             ValueError: there is no such file, or it is not a saved table.
         """
+        from irtjax.data.table_files import read_fields
+
         return read_fields(Path(path), ResponseTable)
 
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import SupportsInt
 
@@ -10,6 +11,7 @@ from typing import SupportsInt
 NOUNS = ("subject", "benchmark")
 # Marks files that hold a saved `ResponseTable`.
 TABLE_FORMAT = "irtjax.response_table"
+_MARKDOWN = re.compile(r"([\\`*_\[\]{}|~#!$<>])")
 
 
 def noun_of(column: str | None) -> str:
@@ -136,3 +138,16 @@ def points(value: float | None, digits: int, bare: bool = True) -> str:
     """
     text = number(value, digits).replace("-", "−")
     return text.replace("0.", ".", 1) if bare and text.lstrip("−")[:2] == "0." else text
+
+
+def markdown(name: str) -> str:
+    r"""Returns a name that Markdown shows as it is: no markup, no HTML, no links.
+
+    >>> markdown("a|b <i> *c*")
+    'a\\|b &lt;i&gt; \\*c\\*'
+    """
+    text = _MARKDOWN.sub(r"\\\1", visible(name).replace("&", "&amp;"))
+    text = text.replace(r"\<", "&lt;").replace(r"\>", "&gt;")
+    # Bare addresses become links on some hosts.
+    text = text.replace("://", "&#58;//").replace("@", "&#64;")
+    return re.sub(r"(?i)\bwww\.", "www&#46;", text)

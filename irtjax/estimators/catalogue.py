@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
+
+from irtjax._lazy import load_name
 
 #: Where the class of each method is.
 METHODS: dict[str, str] = {
@@ -28,5 +29,4 @@ def method_class(name: str) -> type[Any]:
     """
     if name not in METHODS:
         raise ValueError(f"no method {name!r}; there are {', '.join(METHODS)}")
-    module, _, attribute = METHODS[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    return load_name(METHODS[name])

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax._types import Status
-from irtjax.inference import Covariance, LengthCovariance, SpeedError
-from irtjax.inference.marginal_covariance import FactorCovariance
+from irtjax.inference.covariance import Covariance
 from irtjax.likelihood.lengths import LengthPart
 from irtjax.likelihood.problem import Parameters, Problem
 from irtjax.likelihood.products import by_product
 from irtjax.likelihood.quadrature import Resolution
-from irtjax.models.multilevel.covariance_mixture import Possible
+
+if TYPE_CHECKING:
+    from irtjax.inference.length_errors import LengthCovariance, SpeedError
+    from irtjax.inference.marginal_covariance import FactorCovariance
+    from irtjax.models.multilevel.covariance_mixture import Possible
 
 
 class Nodes(NamedTuple):
@@ -312,3 +315,21 @@ def cut_estimates(padded: Estimates, problem: Problem) -> Estimates:
         infinite=cut(padded.infinite, rows),
         diverging=cut(padded.diverging, columns),
     )
+
+
+class ParameterErrors(NamedTuple):
+    """Errors of items: in the coordinates of the family, and what is wrong with them.
+
+    Of models with response lengths `lengths` has all errors; of several abilities
+    `natural` has those of slopes. All are None without errors.
+    """
+
+    covariance: Covariance | None = None
+    warnings: tuple[str, ...] = ()
+    lengths: LengthCovariance | None = None
+    natural: FactorCovariance | None = None
+
+
+def on_host(array: Array | None) -> Any:
+    """The array in double precision on the host, None of None."""
+    return None if array is None else np.asarray(array, np.float64)

@@ -10,42 +10,23 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple, cast
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from irtjax._types import Status
-from irtjax.data.wording import counted
-from irtjax.estimators.estimates import Estimates, LengthEstimates, Nodes
-from irtjax.estimators.joint.objective import diverging
-from irtjax.estimators.loadings import loadings_of
+from irtjax.estimators.estimates import (
+    Estimates,
+    LengthEstimates,
+    Nodes,
+    ParameterErrors,
+    on_host,
+)
 from irtjax.estimators.timing import Clock
-from irtjax.inference import (
-    Covariance,
-    LengthCovariance,
-    ScoreFlag,
-    evidence_moves,
-    item_covariance,
-    length_covariance,
-    score,
-    speed_error,
-)
+from irtjax.inference.covariance import item_covariance
 from irtjax.inference.expected import watched_expected_scores
-from irtjax.inference.joint_covariance import factor_covariance
-from irtjax.inference.marginal_covariance import (
-    FactorCovariance,
-    marginal_covariance,
-    normal_rule,
-)
-from irtjax.inference.streamed import streamed_covariance, streamed_scores
-from irtjax.inference.vector_scores import (
-    FactorScores,
-    expected_with_items,
-    watched_on_items,
-    watched_score_factors,
-)
-from irtjax.likelihood.cubature import points_for
+from irtjax.inference.result import ScoreFlag
+from irtjax.inference.scores import score
 from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.problem import (
     Parameters,
@@ -63,21 +44,6 @@ from irtjax.numerics.progress import watched
 
 #: Log weights of nodes that differ by less from a normal density's are normal.
 NORMAL_WEIGHTS = 1e-3
-#: Points of each posterior with more than three factors, where a method has no number.
-DRAWS = 200
-
-
-class ParameterErrors(NamedTuple):
-    """Errors of items: in the coordinates of the family, and what is wrong with them.
-
-    Of models with response lengths `lengths` has all errors; of several abilities
-    `natural` has those of slopes. All are None without errors.
-    """
-
-    covariance: Covariance | None = None
-    warnings: tuple[str, ...] = ()
-    lengths: LengthCovariance | None = None
-    natural: FactorCovariance | None = None
 
 
 def item_estimates(
@@ -97,9 +63,12 @@ def item_estimates(
     rotated, are in `Estimates.factors`.
     """
     parameters = solution.fit.parameters
-    several = problem.model.several
-    make = ModalPosteriors.of if several else NodePosteriors.of
-    posteriors = make(problem, solution, clock)
+    if problem.model.several:
+        from irtjax.estimators.modal_posteriors import ModalPosteriors
+
+        posteriors = ModalPosteriors.of(problem, solution, clock)
+    else:
+        posteriors = NodePosteriors.of(problem, solution)
     problem = posteriors.problem
     coordinates, log_prior = _coordinates(problem, parameters)
     errors = ParameterErrors()
@@ -193,9 +162,8 @@ class NodePosteriors(NamedTuple):
     nodes: Array
 
     @classmethod
-    def of(cls, problem: Problem, solution: Any, clock: Clock) -> NodePosteriors:
+    def of(cls, problem: Problem, solution: Any) -> NodePosteriors:
         """Those on the nodes of the method; else on nodes that suit the posteriors."""
-        del clock
         items, normal, _, lengths = solution.fit.parameters
         with_evidence, part = with_lengths(problem, lengths)
         population = estimation_scale(with_evidence, Start(items, None, normal))
@@ -220,6 +188,8 @@ class NodePosteriors(NamedTuple):
         if self.part is None:
             of = problem, coordinates, self.population, self.nodes
             if problem.data.is_streamed:
+                from irtjax.inference.streamed import streamed_covariance
+
                 covariance = streamed_covariance(*of, self.centre)
             else:
                 covariance = item_covariance(*of, kind=kind)
@@ -227,6 +197,8 @@ class NodePosteriors(NamedTuple):
             return ParameterErrors(
                 covariance, (_no_maximum(model, count),) if count else ()
             )
+        from irtjax.inference.length_errors import length_covariance
+
         lengths = length_covariance(
             self.with_all, coordinates, self.part.parameters, self.nodes
         )
@@ -246,6 +218,8 @@ class NodePosteriors(NamedTuple):
         model, data = self.problem.model, cast(Any, self.problem.data)
         population = normal._replace(log_weights=self.population.log_weights)
         if data.is_streamed:
+            from irtjax.inference.streamed import streamed_scores
+
             return streamed_scores(
                 model,
                 items,
@@ -257,6 +231,8 @@ class NodePosteriors(NamedTuple):
             )
         moves = None
         if errors.lengths is not None:
+            from irtjax.inference.length_errors import evidence_moves
+
             shared = errors.lengths.shared_lengths
             moves = evidence_moves(self.with_all, lengths, shared)
         # Two passes over the data, of about the same length.
@@ -278,9 +254,9 @@ class NodePosteriors(NamedTuple):
         )
         next(passes, None)
         return {
-            "ability": _on_host(scores.ability if theta is None else theta),
-            "error": _on_host(scores.standard_error),
-            "shared": _on_host(scores.shared),
+            "ability": on_host(scores.ability if theta is None else theta),
+            "error": on_host(scores.standard_error),
+            "shared": on_host(scores.shared),
             "expected": expected,
             "unfinished": (np.asarray(scores.flag) & int(ScoreFlag.UNFINISHED)) > 0,
         }
@@ -292,6 +268,8 @@ class NodePosteriors(NamedTuple):
         if self.part is not None:
             speed = None
             if errors.lengths is not None and scores["shared"] is not None:
+                from irtjax.inference.length_errors import speed_error
+
                 ability = jnp.asarray(scores["ability"])
                 speed = speed_error(
                     self.part, self.with_all.data, ability, errors.lengths
@@ -305,100 +283,12 @@ class NodePosteriors(NamedTuple):
             "lengths": lengths,
         }
         if theta is not None and not model.priors and model.family.diverges:
+            from irtjax.estimators.joint.objective import diverging
+
             lost = diverging(model, data, items, theta)
             fields["infinite"] = np.asarray(lost.subjects)
             fields["diverging"] = np.asarray(lost.items)
         return fields
-
-
-class ModalPosteriors(NamedTuple):
-    """Normal posteriors of several abilities, around their modes."""
-
-    problem: Problem
-    solution: Any
-    modes: FactorScores
-
-    @classmethod
-    def of(cls, problem: Problem, solution: Any, clock: Clock) -> ModalPosteriors:
-        """Those given the items, from the abilities that a joint method estimates."""
-        items, population, theta, _ = solution.fit.parameters
-        clock.report("scores", 0, math.nan, math.nan)
-        with clock.phase("scores"):
-            modes = watched_score_factors(
-                problem.model, items, population, problem.data, theta
-            )
-        return cls(problem, solution, modes)
-
-    def errors(self, coordinates: Array, kind: str) -> ParameterErrors:
-        """Errors of the items, from the observed information."""
-        del coordinates, kind
-        items = self.solution.fit.parameters.items
-        natural = self._natural()
-        count = int((~natural.is_identified).any(axis=1).sum())
-        warning = (
-            f"parameters of {counted(count, 'item')} are not identified and have no"
-            " standard error: use fewer factors or narrower priors"
-        )
-        covariance = natural.in_coordinates(self.problem, items)
-        return ParameterErrors(covariance, (warning,) if count else (), natural=natural)
-
-    def _natural(self) -> FactorCovariance:
-        """Covariances of natural slopes and the other coordinates."""
-        parameters, method = self.solution.fit.parameters, self.solution.method
-        items, modes = parameters.items, self.modes
-        if not method.marginal:
-            blocks = factor_covariance(
-                self.problem,
-                items,
-                modes.ability,
-                modes.covariance,
-                getattr(method, "penalty", 1.0),
-                getattr(method, "temperature", 1.0),
-            )
-            return FactorCovariance(*(np.asarray(x, np.float64) for x in blocks))
-        size, draws = modes.ability.shape[1], getattr(method, "num_samples", DRAWS)
-        return marginal_covariance(
-            self.problem,
-            items,
-            parameters.population,
-            (modes.ability, modes.covariance),
-            points_for(size, draws, jax.random.key(0))
-            if self.problem.model.family.num_categories
-            else normal_rule(size),
-            getattr(method, "prior_subjects", 0.0),
-        )
-
-    def scores(self, errors: ParameterErrors) -> dict[str, Any]:
-        """Fields of `Estimates`: expected scores on all items are the abilities."""
-        model, items = self.problem.model, self.solution.fit.parameters.items
-        shared = None
-        if errors.natural is None:
-            ability, error = watched_on_items(model, items, self.modes)
-        else:
-            blocks = jnp.asarray(errors.natural.items, items.discrimination.dtype)
-            ability, error, shared = expected_with_items(
-                model, items, self.problem.data, self.modes, blocks
-            )
-        ability, error = _on_host(ability), _on_host(error)
-        return {
-            "ability": ability,
-            "error": error,
-            "shared": _on_host(shared),
-            "expected": (ability, error),
-            "unfinished": ~np.asarray(self.modes.converged),
-        }
-
-    def fields(self, errors: ParameterErrors, scores: dict[str, Any]) -> dict[str, Any]:
-        """Other fields of `Estimates`: abilities on the factors, and loadings."""
-        factors = loadings_of(
-            self.problem, self.solution.fit.parameters, self.modes, errors.natural
-        )
-        return {"scale": np.zeros(len(scores["ability"])), "factors": factors}
-
-
-def _on_host(array: Array | None) -> Any:
-    """The array in double precision on the host, None of None."""
-    return None if array is None else np.asarray(array, np.float64)
 
 
 def _no_maximum(model: Model, count: int) -> str:

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 
+from irtjax._lazy import load_name
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.acceptance import listed
 from irtjax.estimators.catalogue import METHODS, method_class
 from irtjax.estimators.driver import AbstractEstimator
-from irtjax.fitting.multilevel import Multilevel
-from irtjax.fitting.one_ability import OneAbility
-from irtjax.fitting.several_abilities import FactorAnalysis
 from irtjax.fitting.specification import AbstractSpecification, Parts, Task
 from irtjax.models.catalogue import MODELS, model_class
 from irtjax.models.factors import Factor
 from irtjax.models.model import Model
 from irtjax.models.multilevel.specification import AbstractMultilevel
 
-#: The specification of each kind of model; of `Model`, by methods that estimate items.
-SPECIFICATIONS: dict[type, Callable[[Any], AbstractSpecification]] = {
-    Model: OneAbility,
-    AbstractMultilevel: Multilevel,
-    Factor: FactorAnalysis,
+#: Where the specification of each kind of model is, which loads on first use; of
+#: `Model`, by methods that estimate items.
+SPECIFICATIONS: dict[type, str] = {
+    Model: "irtjax.fitting.one_ability:OneAbility",
+    AbstractMultilevel: "irtjax.fitting.multilevel:Multilevel",
+    Factor: "irtjax.fitting.several_abilities:FactorAnalysis",
 }
 
 
@@ -44,10 +42,10 @@ def specify(
     if isinstance(model, AbstractSpecification):
         return model
     kind, integrates = model_class(model), method is not None and method.multilevel
-    for base, specification in SPECIFICATIONS.items():
+    for base in SPECIFICATIONS:
         if issubclass(kind, base):
-            one = specification is OneAbility
-            return Multilevel(model) if one and integrates else specification(model)
+            base = AbstractMultilevel if base is Model and integrates else base
+            return load_name(SPECIFICATIONS[base])(model)
     raise ValueError(f"no model {model!r}; there are {', '.join(MODELS)}")
 
 

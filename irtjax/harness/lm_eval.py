@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from irtjax.data import wording
 from irtjax.data.decode import Record, decode
 from irtjax.data.files import read_bytes
 from irtjax.data.item_texts import Contents, other_contents
@@ -28,7 +29,6 @@ from irtjax.data.reversal import aligned
 from irtjax.data.wording import are, counted, listing, were
 from irtjax.data.writing import atomic_path
 from irtjax.harness.bank import open_fit
-from irtjax.report import words
 
 if TYPE_CHECKING:
     from irtjax.adaptive import AdaptiveTest
@@ -523,7 +523,7 @@ def _cell(text: str) -> str:
     >>> _cell("acc_norm"), _cell("a|b"), _cell("_x_")
     ('acc_norm', 'a\\|b', '\\_x\\_')
     """
-    return _UNDERSCORE.sub("_", words.markdown(str(text)))
+    return _UNDERSCORE.sub("_", wording.markdown(str(text)))
 
 
 def _centred(text: str, width: int) -> str:

@@ -116,7 +116,7 @@ def score(
         ends,
         item_covariance,
         evidence_moves,
-        *part,
+        part,
         scoring=scoring,
     )
 
@@ -133,17 +133,16 @@ def score_on_nodes(
     bounds: Float[Array, "2"],
     item_covariance: Covariance | None = None,
     evidence_moves: Float[Array, "subjects 2 rank"] | None = None,
-    into: Scores | None = None,
-    between: Int[Array, "2"] | None = None,
+    part: tuple[()] | tuple[Scores, Int[Array, "2"]] = (),
     *,
     scoring: str,
 ) -> Scores:
     """Scores on given nodes: `score` without its host-side choices. Pure.
 
     The arguments are those of `score`: `nodes` are standardised and in increasing
-    order, `bounds` are where ML and WLE look, and `scoring` is static under jit. With
-    `into` and `between` the scores of some blocks of subjects, from the first to the
-    one before the second, are put into those of others; see `scan_in_stretches`.
+    order, `bounds` are where ML and WLE look, and `scoring` is static under jit. A
+    `part` has scores of others, into which those of some blocks of subjects are put,
+    and the first of these blocks and the one after the last; see `scan_in_stretches`.
     """
     if scoring not in METHODS:
         raise ValueError(f"scoring {scoring!r} is not one of {', '.join(METHODS)}")
@@ -180,7 +179,7 @@ def score_on_nodes(
         return scores
 
     init = _prior_scores(population, data.num_subjects, mean.dtype, item_covariance)
-    return scan_scores(scorer, data, theta, make, init, into, between)
+    return scan_scores(scorer, data, theta, make, init, *part)
 
 
 def _prior_scores(

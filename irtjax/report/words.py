@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from irtjax.data.wording import markdown as markdown
 from irtjax.data.wording import number, visible
-
-_MARKDOWN = re.compile(r"([\\`*_\[\]{}|~#!$<>])")
 
 _wording: ContextVar[Callable[[str], str] | None] = ContextVar(
     "irtjax_wording", default=None
@@ -53,19 +51,6 @@ def short(name: str, limit: int = 100) -> str:
         return text
     half = (limit - 1) // 2
     return f"{text[:half]}…{text[-half:]}"
-
-
-def markdown(name: str) -> str:
-    r"""Returns a name that Markdown shows as it is: no markup, no HTML, no links.
-
-    >>> markdown("a|b <i> *c*")
-    'a\\|b &lt;i&gt; \\*c\\*'
-    """
-    text = _MARKDOWN.sub(r"\\\1", visible(name).replace("&", "&amp;"))
-    text = text.replace(r"\<", "&lt;").replace(r"\>", "&gt;")
-    # Bare addresses become links on some hosts.
-    text = text.replace("://", "&#58;//").replace("@", "&#64;")
-    return re.sub(r"(?i)\bwww\.", "www&#46;", text)
 
 
 def interval(low: float | None, high: float | None, digits: int = 2) -> str:

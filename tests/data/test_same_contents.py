@@ -19,11 +19,11 @@ from irtjax.data.item_texts import ItemText
 from irtjax.data.matching import match_all_items
 from irtjax.fitting.anchors import read_anchor, refuse_other_anchors
 from irtjax.harness.lm_eval import Rounds
+from irtjax.prediction.agreement import response_icc
 from irtjax.report.page_data import cells_of
 from irtjax.storage import load_contents
 from irtjax.subsets.pool import make_pool
 from irtjax.subsets.shrink import _estimate
-from irtjax.validity.agreement import response_icc
 from tests.harness.logs import NAMES, TASKS, toy_fit, write_logs
 from tests.small_fits import small_fit, small_table
 

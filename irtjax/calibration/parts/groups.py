@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from irtjax.calibration.parts.part import Part
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
-from irtjax.estimators.posterior.nuts import Draws
 from irtjax.models.multilevel.covariance_mixture import Possible
-from irtjax.models.multilevel.design import Layout
+
+if TYPE_CHECKING:
+    from irtjax.estimators.posterior.nuts import Draws
+    from irtjax.models.multilevel.design import Layout
 
 #: The arrays that a field of several arrays becomes.
 _FIELDS = {

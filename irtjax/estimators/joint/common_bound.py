@@ -27,7 +27,7 @@ MOST_OWN = 8
 def is_common(data: Any, dims: int) -> bool:
     """Whether all rows have one curvature: many factors and missing cells.
 
-    Not of counts, whose trials differ, and of the observed cells alone, which are few.
+    Not of counts, whose trials differ.
 
     >>> import jax.numpy as jnp
     >>> from irtjax.data.responses import Responses
@@ -36,6 +36,4 @@ def is_common(data: Any, dims: int) -> bool:
     >>> is_common(lacking, 12), is_common(lacking, 8), is_common(Responses(values), 12)
     (True, False, False)
     """
-    if not (data.has_blocks and data.single):
-        return False
-    return dims > MOST_OWN and data.exposure is not None
+    return dims > MOST_OWN and data.single and data.exposure is not None

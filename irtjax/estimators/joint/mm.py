@@ -32,13 +32,10 @@ from irtjax.estimators.joint.bound import (
     ItemSweep,
     Quadratic,
     add_normal_prior,
-    subject_sweep,
-    sweep,
     update_items,
     update_subjects,
 )
 from irtjax.estimators.joint.cells import AbstractCells, cells_of
-from irtjax.estimators.joint.common_bound import is_common
 from irtjax.estimators.joint.constraints import (
     EARLY_STEPS,
     feasible,
@@ -66,8 +63,8 @@ from irtjax.estimators.joint.objective import (
 )
 from irtjax.estimators.joint.sparse import (
     cells_note,
-    sparse_subject_sweep,
-    sparse_sweep,
+    sweep_responses,
+    sweep_subjects,
 )
 from irtjax.likelihood.problem import (
     Parameters,
@@ -288,14 +285,9 @@ class MM(AbstractAscent, AbstractPenalised):
 
     def image(self, problem: Problem, state: AscentState) -> Image:
         """Raises items and abilities: two passes over the data."""
-        data: Any = problem.data
         point, together = state.point, state.carry
         cells = self._cells(problem.model)
-        if data.has_blocks:
-            common = is_common(data, point.theta.shape[1])
-            seen = sweep(data, point, self.temperature, cells, common=common)
-        else:
-            seen = sparse_sweep(data, point, self.temperature, cells)
+        seen = sweep_responses(problem.data, point, self.temperature, cells)
         bounds = self._bounds(problem, point, seen.items, seen.subjects)
         image = self._image(problem, point, seen, bounds[0], together)
         lasso = self._lasso_at(problem, point.theta)
@@ -414,14 +406,7 @@ class MM(AbstractAscent, AbstractPenalised):
             items, point.stacked, free_mask(problem), positive, lasso
         )
         raised = point._replace(discrimination=stacked[:, 1:], intercept=stacked[:, 0])
-        data: Any = problem.data
-        if data.has_blocks:
-            common = is_common(data, raised.theta.shape[1])
-            subjects = subject_sweep(
-                data, raised, self.temperature, cells, common=common
-            )
-        else:
-            subjects = sparse_subject_sweep(data, raised, self.temperature, cells)
+        subjects = sweep_subjects(problem.data, raised, self.temperature, cells)
         subjects = self._with_ability_prior(problem, subjects, raised)
         raised = raised._replace(theta=update_subjects(subjects, raised.theta))
         if problem.anchored:

@@ -27,12 +27,12 @@ from jaxtyping import Array, Float
 from irtjax._types import KeyArray, Scalar
 from irtjax.estimators.driver import AbstractMethod, Progress, tree_where
 from irtjax.estimators.joint.base import start_abilities
-from irtjax.estimators.joint.bound import BilinearParameters, sweep
+from irtjax.estimators.joint.bound import BilinearParameters
 from irtjax.estimators.joint.cells import LOGIT
 from irtjax.estimators.joint.constraints import free_mask
 from irtjax.estimators.joint.mm import factor_parameters
 from irtjax.estimators.joint.objective import penalty_terms
-from irtjax.estimators.joint.sparse import sparse_sweep
+from irtjax.estimators.joint.sparse import sweep_responses
 from irtjax.likelihood.problem import Parameters, Problem, Start
 from irtjax.numerics.kernels import weigh_rows
 
@@ -209,11 +209,9 @@ def _prior(problem: Problem, point: BilinearParameters) -> Array:
 
 def _evaluate(problem: Problem, point: BilinearParameters, scale: Array) -> _Seen:
     """Objective and gradient at a point, in one pass over the data."""
-    data: Any = problem.data
-    if data.has_blocks:
-        gradients = sweep(data, point, 1.0, LOGIT, common=True)
-    else:
-        gradients = sparse_sweep(data, point, 1.0, LOGIT)
+    data = problem.data
+    # No curvature is used, and a common one costs least.
+    gradients = sweep_responses(data, point, 1.0, LOGIT, common=True)
     log_prior, pull = jax.vjp(lambda at: _prior(problem, at), point)
     (by_prior,) = pull(jnp.ones_like(log_prior))
     items = weigh_rows(gradients.items.gradient, data.item_weight)

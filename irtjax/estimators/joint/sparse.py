@@ -1,8 +1,9 @@
-"""Passes of MM over the observed cells alone, for responses of which few are observed.
+"""Passes of joint methods: blocks of subjects with every item, or observed cells alone.
 
-A dense pass costs as much for a missing cell as for one that is observed. Here
-(`numerics.sparse`) a pass gathers the other side's parameters and sums along rows. Its
-time is proportional to the number of observed cells (cBMM, appendix A.4).
+A dense pass (`bound`) costs as much for a missing cell as for one that is observed. One
+over the observed cells (`numerics.sparse`) gathers the other side's parameters and sums
+along rows. Its time is proportional to the number of observed cells (cBMM, appendix
+A.4).
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from jaxtyping import Array, Float
 
 from irtjax.data.blocks import Block
 from irtjax.data.responses import AbstractResponses
-from irtjax.estimators.joint.bound import BilinearParameters, ItemSweep, Quadratic
+from irtjax.estimators.joint.bound import (
+    BilinearParameters,
+    ItemSweep,
+    Quadratic,
+    subject_sweep,
+    sweep,
+)
+from irtjax.estimators.joint.common_bound import is_common
 
 
 class RowSums(NamedTuple):
@@ -31,6 +39,39 @@ def cells_note(data: AbstractResponses) -> str:
     """The note of a fit whose passes are over the observed cells of these data."""
     share = 100 * data.share_observed
     return f"mm visited the observed cells alone: {share:.2g} % of all cells"
+
+
+def sweep_responses(
+    data: Any,
+    factors: BilinearParameters,
+    temperature: Array | float,
+    cells: Any,
+    *,
+    common: bool | None = None,
+) -> ItemSweep:
+    """`bound.sweep`, however the responses are laid out.
+
+    `common` None: as `common_bound.is_common` decides. Of observed cells alone every
+    row has its own curvature.
+    """
+    if not data.has_blocks:
+        return sparse_sweep(data, factors, temperature, cells)
+    if common is None:
+        common = is_common(data, factors.theta.shape[1])
+    return sweep(data, factors, temperature, cells, common)
+
+
+def sweep_subjects(
+    data: Any,
+    factors: BilinearParameters,
+    temperature: Array | float,
+    cells: Any,
+) -> Quadratic:
+    """`bound.subject_sweep`, however the responses are laid out."""
+    if not data.has_blocks:
+        return sparse_subject_sweep(data, factors, temperature, cells)
+    common = is_common(data, factors.theta.shape[1])
+    return subject_sweep(data, factors, temperature, cells, common)
 
 
 def sums_of(

@@ -33,13 +33,11 @@ from irtjax.estimators.ascent import (
 )
 from irtjax.estimators.driver import AbstractEstimator, Run, Solution, tree_where
 from irtjax.estimators.estimates import Estimates, Nodes, cut_estimates
-from irtjax.estimators.joint.cuts import tied_coordinates, with_tied_intercepts
 from irtjax.estimators.marginal.correlations import (
     PRIOR_SUBJECTS,
     raised_correlation,
     with_own_correlation,
 )
-from irtjax.estimators.marginal.normal import NormalFactors
 from irtjax.estimators.marginal.point import (
     Point,
     prior_at,
@@ -70,7 +68,6 @@ from irtjax.likelihood.problem import (
     orient,
 )
 from irtjax.likelihood.products import outer
-from irtjax.likelihood.streamed_counts import streamed_counts
 from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.lengths import LengthCoordinates
 from irtjax.models.model import Model, Population
@@ -141,6 +138,8 @@ class EM(AbstractAscent, AbstractOnNodes):
         """Exact EM for several abilities of scores."""
         family = getattr(model, "family", None)
         if isinstance(family, LogitNormalScores) and family.ability_shape:
+            from irtjax.estimators.marginal.normal import NormalFactors
+
             return NormalFactors()
         return super().suited(model, num_subjects)
 
@@ -210,6 +209,11 @@ class EM(AbstractAscent, AbstractOnNodes):
             )
         together = None
         if problem.model.several:
+            from irtjax.estimators.joint.cuts import (
+                tied_coordinates,
+                with_tied_intercepts,
+            )
+
             together = tied_coordinates(problem, start.items.intercept.dtype)
             start = with_tied_intercepts(start, together)
             start = with_own_correlation(problem, start)
@@ -241,6 +245,8 @@ class EM(AbstractAscent, AbstractOnNodes):
             return problem
         sums = None
         if state is not None:
+            from irtjax.likelihood.streamed_counts import streamed_counts
+
             point, carry = state.point, state.carry
             model = with_linear_slopes(problem).model
             sums = streamed_counts(

@@ -17,7 +17,6 @@ from irtjax.estimators.acceptance import is_logistic
 from irtjax.estimators.driver import AbstractMethod, Run, Solution, drive
 from irtjax.estimators.estimates import Nodes
 from irtjax.estimators.marginal.correlations import with_own_correlation
-from irtjax.estimators.marginal.gaussian import for_start
 from irtjax.estimators.timing import Clock
 from irtjax.likelihood.cubature import (
     AFFORDABLE_NODES,
@@ -207,6 +206,8 @@ def solve_on_grid(
     fixed = None if method.nodes is None else _product(problem, method.nodes)
     widest = math.inf
     if is_logistic(problem.model.family):
+        from irtjax.estimators.marginal.gaussian import for_start
+
         start = for_start(problem, start, run)
     else:
         start = with_own_correlation(problem, start)

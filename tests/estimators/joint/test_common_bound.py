@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit
 
 import irtjax
-from irtjax.estimators.joint import mm
+from irtjax.estimators.joint import mm, sparse
 from irtjax.estimators.joint.bound import (
     BilinearParameters,
     subject_sweep,
@@ -67,7 +67,7 @@ def test_many_factors_have_the_same_optimum(monkeypatch, positive):
     found = {}
     for common in (True, False):
         if not common:
-            monkeypatch.setattr(mm, "is_common", lambda *_: False)
+            monkeypatch.setattr(sparse, "is_common", lambda *_: False)
         jax.clear_caches()
         fit = irtjax.run(problem, method, start, max_steps=5000)
         assert int(fit.status) == 0
