@@ -102,13 +102,17 @@ def map_pieces(
         cells = part.block.rows(part.rows - part.block.first)
         low, high = 0, table.shape[2]
         if centre is not None:
-            low, high = _support(part, table, log_weights)
-        posterior = _posterior(cells, table, log_weights, low, high)
-        while posterior is None:
-            wider = MARGIN + (high - low) // 16
-            low, high = max(0, low - wider), min(table.shape[2], high + wider)
-            posterior = _posterior(cells, table, log_weights, low, high)
-        piece = CountsPiece(part.number, part.rows, cells, low, *posterior)
+            low, high = _support(cells, table, log_weights)
+        while True:
+            posterior, log_marginal = _posterior(cells, table, log_weights, low, high)
+            cut = _cut(posterior, low > 0, high < table.shape[2])
+            if not len(cut):
+                break
+            # Subjects with few responses, say, whose posteriors are wider.
+            ends = _support(cells.rows(cut), table, log_weights)
+            low = max(0, min(ends[0], low - MARGIN))
+            high = min(table.shape[2], max(ends[1], high + MARGIN))
+        piece = CountsPiece(part.number, part.rows, cells, low, posterior, log_marginal)
         return function(piece), part.share
 
     parts = _parts(stream, table.shape[2], centre)
@@ -135,13 +139,20 @@ def _parts(
             number += 1
 
 
-def _support(part: _Part, table: np.ndarray, log_weights: Any) -> tuple[int, int]:
-    """The first node of the posteriors of some subjects, and the one after the last."""
-    some = np.linspace(0, len(part.rows) - 1, SAMPLE).astype(int)
-    cells = part.block.rows(part.rows[some] - part.block.first)
-    posterior, _ = _on_all(cells, table, log_weights)
+def _support(
+    cells: StreamBlock, table: np.ndarray, log_weights: np.ndarray
+) -> tuple[int, int]:
+    """The first node of the posteriors of some subjects, and the one after the last.
+
+    By `SAMPLE` of them.
+    """
+    num_nodes = table.shape[2]
+    some = np.linspace(0, cells.num_subjects - 1, SAMPLE).astype(int)
+    posterior, _ = _posterior(
+        cells.rows(np.unique(some)), table, log_weights, 0, num_nodes
+    )
     nodes = np.flatnonzero(posterior.max(axis=0) > _edge(table.dtype))
-    return max(0, nodes[0] - MARGIN), min(table.shape[2], nodes[-1] + 1 + MARGIN)
+    return max(0, nodes[0] - MARGIN), min(num_nodes, nodes[-1] + 1 + MARGIN)
 
 
 def _edge(dtype: Any) -> float:
@@ -149,31 +160,26 @@ def _edge(dtype: Any) -> float:
     return np.finfo(dtype).eps / 16
 
 
-def _on_all(cells, table, log_weights) -> tuple[np.ndarray, np.ndarray]:
-    """Posteriors `[subjects, nodes]` on the nodes of a table, and log-likelihoods."""
+def _cut(posterior: np.ndarray, below: bool, above: bool) -> np.ndarray:
+    """Subjects whose posteriors go on below or above the nodes of a window."""
+    first, last = posterior[:, 0] * below, posterior[:, -1] * above
+    return np.flatnonzero(np.maximum(first, last) > _edge(posterior.dtype))
+
+
+def _posterior(
+    cells: StreamBlock, table: np.ndarray, log_weights: np.ndarray, low: int, high: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Posteriors on the nodes from `low` to before `high`, and log-likelihoods."""
+    if high - low < table.shape[2]:
+        table = np.ascontiguousarray(table[:, :, low:high])
     joint = cells.table_sums(table)
-    joint += log_weights
+    joint += log_weights[low:high]
     most = joint.max(axis=1, keepdims=True)
     joint -= most
     np.exp(joint, out=joint)
     total = joint.sum(axis=1, keepdims=True)
     joint /= total
     return joint, (most + np.log(total))[:, 0]
-
-
-def _posterior(
-    cells, table, log_weights, low: int, high: int
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Posteriors on the nodes from `low` to before `high`; None where these cut one."""
-    num_nodes, edge = table.shape[2], _edge(table.dtype)
-    if high - low < num_nodes:
-        table = np.ascontiguousarray(table[:, :, low:high])
-    posterior, log_marginal = _on_all(cells, table, log_weights[low:high])
-    if low > 0 and posterior[:, 0].max() > edge:
-        return None
-    if high < num_nodes and posterior[:, -1].max() > edge:
-        return None
-    return posterior, log_marginal
 
 
 def streamed_counts(

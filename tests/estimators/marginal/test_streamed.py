@@ -47,6 +47,8 @@ def ordinal(share):
 def streamed(values, tmp_path, monkeypatch):
     """The layout of a long file, in small blocks of which the last one is short."""
     monkeypatch.setattr(streams, "BLOCK_CELLS", 500)
+    # So few that windows are too narrow at first.
+    monkeypatch.setattr(streamed_counts, "SAMPLE", 1)
     monkeypatch.setattr(streamed_counts, "BLOCK_PAIRS", 1)
     monkeypatch.setattr(streamed_counts, "PIECE_PAIRS", 1)
     monkeypatch.setattr(streamed_counts, "PIECE", 61 * 20)
