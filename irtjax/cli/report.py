@@ -41,9 +41,8 @@ def report_command(
     FILE... are responses to its items, if it keeps none, for the items that separate
     two subjects and the points next to response curves.
     """
-    from irtjax.data.fit_folder import RESPONSES, is_arena
+    from irtjax.data.fit_folder import RESPONSES, is_arena, is_subset
     from irtjax.report.page import PAGE, write_page
-    from irtjax.subsets.subset import is_subset
 
     place = folder / PAGE if out is None else out
     if place.suffix.lower() not in (".html", ".htm"):
@@ -78,10 +77,11 @@ def page_of(
     keep: bool = False,
 ) -> str:
     """The page of a fit, or of a subset; `keep` writes its items to read too."""
+    from irtjax.data.fit_folder import is_subset
     from irtjax.report.kept import TO_READ
     from irtjax.report.page import report_page
     from irtjax.report.page_subset import subset_page
-    from irtjax.subsets.subset import is_subset, load_subset
+    from irtjax.subsets.subset import load_subset
 
     command = command_line()
     if is_subset(folder):

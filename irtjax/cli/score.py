@@ -33,7 +33,8 @@ def score_command(
     """
     opt.check_level(level)
     check_out_file(out)
-    from irtjax.subsets.subset import is_subset, load_subset
+    from irtjax.data.fit_folder import is_subset
+    from irtjax.subsets.subset import load_subset
 
     subset = is_subset(fit)
     plain = scoring == "eap" and measures == "both" and level is None

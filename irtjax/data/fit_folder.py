@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,14 @@ def is_fit(folder: str | Path) -> bool:
 def is_arena(folder: str | Path) -> bool:
     """Whether a folder holds a fit of comparisons that irtjax wrote, of any version."""
     return _format_of(folder) == ARENA_FORMAT
+
+
+def is_subset(path: str | Path) -> bool:
+    """Whether a path is a saved subset, or a folder with one and no fit."""
+    path = Path(os.path.expanduser(path))
+    if path.is_dir():
+        return (path / "subset.json").is_file() and not (path / "fit.json").is_file()
+    return path.is_file() and path.suffix == ".json"
 
 
 def _format_of(folder: str | Path) -> Any:

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from irtjax.data.fit_folder import is_subset
+
 if TYPE_CHECKING:
     from irtjax.subsets.subset import Shrunken
 
@@ -31,19 +33,20 @@ def kept(folder: Path, shown: str) -> dict[str, Any]:
         folder: The folder.
         shown: Its name in lines that are printed.
     """
-    from irtjax.auditing.agreement import read_items_to_read
-    from irtjax.subsets.subset import is_subset, load_subset
-
     parts: dict[str, Any] = {}
     # Where `add` could not examine the items they are those of the audit.
     path = folder / TO_READ
     path = path if path.is_file() else folder / "audit" / TO_READ
     with contextlib.suppress(ValueError):
         if path.is_file():
+            from irtjax.auditing.agreement import read_items_to_read
+
             parts["to_read"] = read_items_to_read(path)
     line = _left_out(folder)
     with contextlib.suppress(ValueError):
         if is_subset(folder / SUBSET):
+            from irtjax.subsets.subset import load_subset
+
             line = cheaper(load_subset(folder / SUBSET), str(Path(shown, SUBSET)))
     return parts | ({"more": {"Cheaper": line}} if line else {})
 

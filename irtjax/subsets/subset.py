@@ -346,14 +346,6 @@ class Shrunken(HasTable):
         return {"format": FORMAT, "version": VERSION, **plain(content)}
 
 
-def is_subset(path: str | Path) -> bool:
-    """Whether a path is a saved subset, or a folder with one and no fit."""
-    path = Path(os.path.expanduser(path))
-    if path.is_dir():
-        return (path / "subset.json").is_file() and not (path / "fit.json").is_file()
-    return path.is_file() and path.suffix == ".json"
-
-
 def load_subset(path: str | Path) -> Shrunken:
     """Reads a subset that `Shrunken.save` wrote.
 
