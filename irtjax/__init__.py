@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from irtjax.subsets.subset import Shrunken as Shrunken
     from irtjax.subsets.subset import load_subset as load_subset
     from irtjax.validity.claims import claim as claim
+    from irtjax.validity.dif import dif as dif
     from irtjax.validity.dimensionality import dimensions as dimensions
     from irtjax.validity.discrimination_path import (
         discrimination_path as discrimination_path,
@@ -160,6 +161,7 @@ _HOMES = {
     "cold_start": "prediction.cold_start",
     "compare": "fitting.verbs",
     "cross_validate": "prediction.cross_validation",
+    "dif": "validity.dif",
     "dimensions": "validity.dimensionality",
     "discrimination_path": "validity.discrimination_path",
     "elo": "comparisons.elo",

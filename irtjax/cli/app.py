@@ -18,6 +18,7 @@ from irtjax.cli.command import Command, Group
 from irtjax.cli.compare import compare_command
 from irtjax.cli.compare_models import compare_models_command
 from irtjax.cli.demo import demo_command
+from irtjax.cli.dif import dif_command
 from irtjax.cli.dimensions import dimensions_command
 from irtjax.cli.estimate import estimate_command
 from irtjax.cli.fit import FitCommand, fit_command
@@ -111,6 +112,7 @@ app.command("adapt", cls=Command)(adapt_command)
 app.command("shrink", cls=Command)(shrink_command)
 app.command("audit", cls=Command)(audit_command)
 app.command("dimensions", cls=Command)(dimensions_command)
+app.command("dif", cls=Command)(dif_command)
 app.command("stability", cls=Command)(stability_command)
 app.command("reliability", cls=Command)(reliability_command)
 app.command("claim", cls=Command)(claim_command)

@@ -145,14 +145,23 @@ def column(option: str, path: Path, content: pa.Table, name: str) -> list[Any]:
 
 
 def with_groups(
-    table: ResponseTable, option: str, name: str, path: Path | None, kind: str
+    table: ResponseTable,
+    option: str,
+    name: str,
+    path: Path | None,
+    kind: str,
+    flag: str = "",
 ) -> ResponseTable:
-    """The table with the column of `--family` or `--cluster` as a facet."""
+    """The table with the column of `--family` or the like as a facet.
+
+    `path` is the value of the option `flag`, --subject-table or --item-table.
+    """
+    flag = flag or f"--{kind}-table"
     field, names = f"{kind}_facets", getattr(table, f"{kind}s")
     facets = getattr(table, field)
     labels = None
     if path is not None:
-        side = SideTable.read(f"--{kind}-table", path, kind, names)
+        side = SideTable.read(flag, path, kind, names)
         labels = side.labels(name) if side.has(name) else None
     elif name not in facets:
         labels = _labels_in_files(table, f"--{option}", name, names)
@@ -162,7 +171,7 @@ def with_groups(
         return table
     raise ValueError(
         f"--{option} {name}: no such column; give a table with the columns {kind} and"
-        f" {name}, a row for each {kind}: --{kind}-table FILE --{option} {name}"
+        f" {name}, a row for each {kind}: {flag} FILE --{option} {name}"
     )
 
 

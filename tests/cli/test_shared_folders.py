@@ -49,6 +49,7 @@ NAMES = {
     "generalise": generalise.TABLES,
     "compare-models": (*compare_models.TABLES, compare_models.FIGURE),
     "horizons": horizons.TABLES,
+    "dif": dif.TABLES,
     "clusters": (*clusters.TABLES, *clusters.FIGURES),
     "dimensions": (dimensions.TABLE, dimensions.FIGURE),
 }

@@ -1,0 +1,113 @@
+"""`irtjax dif`: which items favour a group of subjects of equal ability?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from irtjax.cli import options as opt
+from irtjax.cli.output import check_out_folder, print_json, write_files, written
+from irtjax.cli.progress import ProgressLine
+
+#: What `--out` writes.
+TABLES = ("dif.csv",)
+#: Items that the screen shows.
+MOST_ITEMS = 12
+
+
+@opt.with_options
+def dif_command(
+    files: opt.Files,
+    group: Annotated[
+        str,
+        opt.option(
+            "Column of groups, such as family, or of numbers, such as size: of"
+            " --subjects or of the files.",
+            metavar="COLUMN",
+        ),
+    ],
+    subjects: Annotated[
+        Path | None,
+        opt.option("Table with a row for each subject.", "--subjects", metavar="TABLE"),
+    ] = None,
+    method: Annotated[
+        str, opt.option("score, mh (Mantel-Haenszel) or logistic.")
+    ] = "score",
+    reference: Annotated[
+        str | None,
+        opt.option(
+            "Group that effects are relative to. \\[default: the largest]",
+            metavar="NAME",
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        opt.option(
+            "Column of subjects that depend on each other, such as base_model.",
+            metavar="COLUMN",
+        ),
+    ] = None,
+    fdr: Annotated[
+        float, opt.option("Share of false ones among the items that differ.")
+    ] = 0.05,
+    out: Annotated[Path | None, opt.out("DIR", "Folder for dif.csv.")] = None,
+    *,
+    machine: opt.Machine,
+    output: opt.Output,
+    reading: opt.Reading,
+) -> None:
+    """Tests which items favour a group of subjects of equal ability."""
+    check_out_folder(out, TABLES, "dif")
+    if not 0 < fdr < 1:
+        raise ValueError(f"--fdr {fdr:g} is not between 0 and 1")
+    with ProgressLine(output.quiet) as progress:
+        progress("read")
+        machine.prepare()
+        table = reading.read(files)
+        from irtjax.cli.side_tables import with_groups
+
+        for option, column in (("group", group), ("cluster", cluster)):
+            if column is not None:
+                table = with_groups(
+                    table, option, column, subjects, "subject", "--subjects"
+                )
+        progress("test")
+        from irtjax.validity.dif import dif, numbers_of
+
+        numbers = numbers_of(table.subject_facets[group])
+        result = dif(
+            table,
+            group if numbers is None else numbers,
+            method=method,
+            reference=reference,
+            cluster=cluster,
+            fdr=fdr,
+        )
+        if out is not None:
+            write_files({out / TABLES[0]: result.table})
+    rows = result.table.to_pylist()
+    if output.json:
+        names = "reference", "method", "sizes", "score_difference", "detectable"
+        document = {"group": group, **{name: getattr(result, name) for name in names}}
+        print_json({**document, "items": rows, "notes": result.notes})
+    elif not output.quiet:
+        from irtjax.cli import screen
+
+        largest = sorted(rows, key=lambda x: (not x["differs"], x["p_value"]))
+        shown = [x for x in largest if x["differs"]][:MOST_ITEMS] or largest[:3]
+        cells = [
+            [
+                row["item"],
+                f"{row['effect']:+.0f}",
+                row["group"],
+                f"{row['q_value']:.2g}",
+            ]
+            for row in shown
+        ]
+        screen.show_sentences([str(result) + "."])
+        screen.show_table("", ["item", "points", "in", "q"], cells)
+        left = len(result.items) - len(shown)
+        rest = [f"And {left:,} more items: --out DIR, --json."] if left > 0 else []
+        place = [] if out is None else [written(out, TABLES)]
+        screen.show_sentences([*rest, *place])
+        screen.show_warnings((), result.notes)

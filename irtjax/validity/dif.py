@@ -1,0 +1,580 @@
+r"""Differential item functioning: items that favour a group of equal ability.
+
+Three tests of every item, each in one pass: the score (Lagrange multiplier) test in a
+multiple-group 2PL (`validity.group_scores`), Mantel-Haenszel and logistic regression
+(`validity.stratified`). Groups that differ in ability have no differential functioning
+by that alone.
+
+Items that differ would move the populations, and with them every other item. So the
+difference of an item is first judged from the centre of all items' differences, a
+bisquare mean (Halpin 2024): items far from it get parameters of their own in each group
+(`irtjax.split_items`), the model is fitted again, and this repeats until the items that
+differ stay the same. For strata they are left out of the score in the same way.
+
+The effect of an item is the difference of the chance to be right, in points of a
+hundred, over the abilities of all subjects.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy.special import expit
+from scipy.stats import chi2
+
+from irtjax.calibration.parts.populations import Populations
+from irtjax.data.frames import HasTable
+from irtjax.data.split_items import split_items
+from irtjax.data.table import ResponseTable
+from irtjax.data.wording import counted
+from irtjax.fitting.fit import fit as fit_table
+from irtjax.ranking.discoveries import benjamini_hochberg
+from irtjax.validity.group_scores import (
+    GroupSteps,
+    Normals,
+    StepTests,
+    group_steps,
+    positive_definite,
+    step_tests,
+)
+from irtjax.validity.stratified import logistic_tests, mantel_haenszel
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+METHODS = "score", "mh", "logistic"
+#: Rounds of leaving items out.
+ROUNDS = 6
+#: Standard errors from the centre at which an item is left out of the first common fit.
+FAR = 2.6
+#: Tuning constant of the bisquare mean: 95 % efficiency for normal errors.
+BISQUARE = 4.685
+#: Nodes of an effect over the abilities of all subjects.
+NODES = np.linspace(-4, 4, 33)
+#: Groups into which a number divides subjects, for their abilities.
+NUM_QUARTERS = 4
+#: Values of a column of numbers up to which each is a group.
+MOST_GROUPS = 10
+#: Standard errors of a difference that is found in four of five cases at p = .05.
+DETECTABLE = 2.8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DIF(HasTable):
+    """Tests of all items.
+
+    Attributes:
+        table: `item`, `statistic`, `df`, `p_value`, `q_value` (Benjamini and Hochberg),
+            `effect` in points, with `effect_se` if the method has it, `group` in which
+            the item has that effect, `differs`, and by method `odds_ratio`, `delta` and
+            `ets_class` ("mh"), `nonuniform` and `r2` ("logistic").
+        group: The facet.
+        reference: Name of the group that effects are relative to; "" of numbers.
+        method: "score", "mh" or "logistic".
+        sizes: Number of subjects by group.
+        score_difference: Points that the items which differ add to the mean score of
+            the group less that of the reference, by group.
+        detectable: Effect in points that an item of median error would have to have;
+            NaN where the method has no errors.
+        notes: What limits the tests.
+    """
+
+    table: pa.Table
+    group: str
+    reference: str
+    method: str
+    sizes: dict[str, int]
+    score_difference: dict[str, float]
+    detectable: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def items(self) -> list[str]:
+        """Names of the items that differ, the largest effect first."""
+        rows = [x for x in self.table.to_pylist() if x["differs"]]
+        return [x["item"] for x in sorted(rows, key=lambda x: -abs(x["effect"]))]
+
+    @property
+    def sentence(self) -> str:
+        """The result in one sentence."""
+        count = len(self.items)
+        total = self.table.num_rows
+        text = f"{count:,} of {counted(total, 'item')} favour a group"
+        if not count:
+            return f"{text} of equal ability"
+        moved = max(self.score_difference.items(), key=lambda x: abs(x[1]))
+        if not self.reference:
+            return f"{text}: their chance changes with {self.group}"
+        return (
+            f"{text}: together they change the mean score of {moved[0]} less"
+            f" {self.reference} by {moved[1]:+.1f} points"
+        )
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+class _Groups(NamedTuple):
+    """Codes of the subjects, the first for the reference; numbers if there are any."""
+
+    names: list[str]
+    codes: np.ndarray
+    number: np.ndarray | None = None
+
+
+def dif(
+    data: ResponseTable,
+    group: str | Any,
+    *,
+    method: str = "score",
+    reference: str | None = None,
+    cluster: str | Any = None,
+    fdr: float = 0.05,
+    corrected: bool = True,
+    purified: bool = True,
+) -> DIF:
+    """Tests which items favour a group of subjects of equal ability.
+
+    Args:
+        data: Right and wrong responses.
+        group: A facet of subjects, or a label or number for each. Numbers (sizes,
+            dates) are tested as such by "score" and "logistic".
+        method: "score", "mh" (two groups) or "logistic".
+        reference: The group that effects are relative to; the largest where None.
+        cluster: Subjects that depend on each other, such as fine-tunes of one model or
+            one model under two prompts: a facet, or a label for each ("score").
+        fdr: Share of false ones among the items that are said to differ.
+        corrected: Whether Mantel-Haenszel is corrected for continuity.
+        purified: Whether items that differ are left out of what others are judged by;
+            not of numbers by "score".
+
+    Returns:
+        The tests; see `DIF`.
+
+    Raises:
+        ValueError: For responses other than right and wrong, fewer than two groups,
+            a group of one subject, or groups that share no item.
+
+    >>> import irtjax
+    >>> rng = np.random.default_rng(0)
+    >>> family = np.repeat(["a", "b"], 150)
+    >>> easy = np.zeros((300, 12)); easy[150:, 3] = 2
+    >>> logit = rng.normal(size=(300, 1)) + rng.normal(size=12) + easy
+    >>> right = (rng.random((300, 12)) < 1 / (1 + np.exp(-logit))).astype(int)
+    >>> table = irtjax.ResponseTable.from_arrays(right)
+    >>> irtjax.dif(table, family, method="mh").items
+    ['item 4']
+    """
+    if method not in METHODS:
+        raise ValueError(f"no method {method!r}; there are {', '.join(METHODS)}")
+    if data.kind != "binary":
+        raise ValueError(
+            f"differential functioning needs right and wrong responses, and these are"
+            f" {data.kind}: read them with a threshold"
+        )
+    name, groups = _groups_of(data, group, reference)
+    _check(data, name, groups)
+    if method == "mh" and (groups.number is not None or len(groups.names) != 2):
+        raise ValueError(
+            f"method 'mh' compares two groups, and {name!r} has"
+            f" {'numbers' if groups.number is not None else len(groups.names)}: use"
+            " method='score' or 'logistic'"
+        )
+    if cluster is not None and method != "score":
+        raise ValueError(f"cluster needs method='score', not {method!r}")
+    if method == "score":
+        codes = None
+        if cluster is not None:
+            labels = _labels(data, cluster, "cluster")
+            codes = np.unique(labels, return_inverse=True)[1]
+        columns, difference, detectable = _by_score(data, groups, codes, fdr, purified)
+    else:
+        columns, difference, detectable = _by_strata(
+            data, groups, method, fdr, corrected, purified
+        )
+    return _result(data, name, groups, method, columns, difference, detectable)
+
+
+def numbers_of(labels: np.ndarray) -> np.ndarray | None:
+    """The labels as numbers, if all are and there are too many for groups.
+
+    >>> numbers_of(np.array(["1", "2"])), len(numbers_of(np.arange(20).astype(str)))
+    (None, 20)
+    """
+    if len(np.unique(labels)) <= MOST_GROUPS:
+        return None
+    try:
+        return np.asarray(labels, np.float64)
+    except ValueError:
+        return None
+
+
+def _labels(data: ResponseTable, labels: Any, what: str) -> np.ndarray:
+    """A facet by name, or labels as they are."""
+    if isinstance(labels, str):
+        if labels not in data.subject_facets:
+            listed = ", ".join(data.subject_facets) or "none"
+            raise ValueError(
+                f"no facet {labels!r} of subjects for {what} (there are: {listed})"
+            )
+        return data.subject_facets[labels]
+    labels = np.asarray(labels)
+    if len(labels) != data.num_subjects:
+        raise ValueError(
+            f"{what} has {len(labels):,} labels, but there are"
+            f" {data.num_subjects:,} subjects: give one for each"
+        )
+    return labels
+
+
+def _groups_of(
+    data: ResponseTable, group: Any, reference: str | None
+) -> tuple[str, _Groups]:
+    """The name of the facet, and the groups, the reference first."""
+    name = group if isinstance(group, str) else "group"
+    labels = _labels(data, group, "group")
+    if labels.dtype.kind == "f":
+        if not np.isfinite(labels).all():
+            where = str(data.subjects[~np.isfinite(labels)][0])
+            raise ValueError(
+                f"{name} has no number for subject {where!r}: give one, or leave the"
+                " subject out"
+            )
+        edges = np.quantile(labels, np.arange(1, NUM_QUARTERS) / NUM_QUARTERS)
+        codes = np.unique(np.searchsorted(edges, labels), return_inverse=True)[1]
+        names = [f"quarter {k + 1}" for k in range(codes.max() + 1)]
+        return name, _Groups(names, codes, labels)
+    labels = labels.astype(str)
+    names, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    if reference is not None and reference not in names:
+        raise ValueError(
+            f"no group {reference!r} of {name}; there are {', '.join(names)}"
+        )
+    largest = names[np.argmax(sizes)]
+    first = names.tolist().index(largest if reference is None else reference)
+    order = [first, *(k for k in range(len(names)) if k != first)]
+    return name, _Groups(names[order].tolist(), np.argsort(order)[codes])
+
+
+def _check(data: ResponseTable, name: str, groups: _Groups) -> None:
+    """Refuses groups that cannot be compared."""
+    sizes = np.bincount(groups.codes, minlength=len(groups.names))
+    if len(sizes) < 2:
+        raise ValueError(f"{name} is the same for all subjects: give two groups")
+    if sizes.min() < 2:
+        small = groups.names[int(np.argmin(sizes))]
+        raise ValueError(
+            f"group {small!r} of {name} has one subject: join it with another group"
+        )
+    seen = _seen(data)
+    if seen is not None:
+        answered = np.stack([seen[groups.codes == k].any(0) for k in range(len(sizes))])
+        if not answered.all(axis=0).any():
+            raise ValueError(
+                f"no item was answered in all groups of {name}: groups need items in"
+                " common"
+            )
+
+
+def _seen(data: ResponseTable) -> np.ndarray | None:
+    """`[subjects, items]` whether observed; None if all are."""
+    return None if data.observed is None else np.asarray(data.observed, bool)
+
+
+def _right(data: ResponseTable) -> np.ndarray:
+    """`[subjects, items]` responses, 0 where missing."""
+    values = np.asarray(data.values, np.float64)
+    seen = _seen(data)
+    return values if seen is None else np.where(seen, values, 0)
+
+
+class _Columns(NamedTuple):
+    """Columns of the table of items, and what is said of constant items."""
+
+    statistic: np.ndarray
+    df: np.ndarray
+    effect: np.ndarray
+    which: np.ndarray
+    others: dict[str, Any]
+
+
+def _by_strata(data, groups, method, fdr, corrected, purified):
+    """Mantel-Haenszel, or logistic regression, by rounds."""
+    right, seen = _right(data), _seen(data)
+    anchors = np.ones(data.num_items, bool)
+    for _ in range(ROUNDS):
+        if method == "mh":
+            focal = groups.codes == 1
+            test = mantel_haenszel(right, seen, focal, anchors, corrected=corrected)
+            statistic, df = test.statistic, 1
+            delta = -2.35 * np.log(test.odds_ratio)
+            others = {"odds_ratio": test.odds_ratio, "delta": delta}
+        else:
+            code = groups.codes if groups.number is None else groups.number
+            test = logistic_tests(right, seen, code, anchors)
+            statistic = test.uniform + test.nonuniform
+            df = 2 * (1 if groups.number is not None else len(groups.names) - 1)
+            others = {
+                "uniform": test.uniform,
+                "nonuniform": test.nonuniform,
+                "r2": test.r2,
+            }
+        q_value = benjamini_hochberg(chi2.sf(statistic, df))
+        new = ~(q_value <= fdr)
+        if not purified or (new == anchors).all() or new.sum() < 2:
+            break
+        anchors = new
+    effect, which = _differences(right, seen, groups)
+    if method == "mh":
+        effect, which = test.effect, np.ones(data.num_items, int)
+        others["ets_class"] = ets_class(others["delta"], chi2.sf(statistic, 1))
+    df = np.full(data.num_items, df)
+    columns = _Columns(statistic, df, effect, which, others)
+    return columns, _score_difference(q_value <= fdr, effect, which, groups), math.nan
+
+
+def ets_class(delta: np.ndarray, p_value: np.ndarray) -> np.ndarray:
+    """A, B or C of the Educational Testing Service: negligible, moderate, large.
+
+    >>> ets_class(np.array([0.2, 1.2, -2.0]), np.array([0.5, 0.01, 0.001])).tolist()
+    ['A', 'B', 'C']
+    """
+    size = np.where(np.isfinite(delta), np.abs(delta), 0)
+    significant = p_value < 0.05
+    classes = np.where(significant & (size >= 1), "B", "A")
+    return np.where(significant & (size >= 1.5), "C", classes)
+
+
+def _differences(right, seen, groups: _Groups) -> tuple[np.ndarray, np.ndarray]:
+    """Standardised differences from the reference in strata, and of which group."""
+    everyone = np.ones(right.shape[1], bool)
+    found = []
+    for k in range(1, len(groups.names)):
+        two = (groups.codes == 0) | (groups.codes == k)
+        part = None if seen is None else seen[two]
+        test = mantel_haenszel(right[two], part, groups.codes[two] == k, everyone)
+        found.append(test.effect)
+    effects = np.nan_to_num(np.stack(found))
+    which = np.argmax(np.abs(effects), axis=0)
+    return effects[which, np.arange(len(which))], which + 1
+
+
+def _score_difference(differs, effect, which, groups: _Groups) -> dict[str, float]:
+    """Points of the mean score that the items which differ add, by group."""
+    count = len(differs)
+    return {
+        name: float(np.sum(effect[differs & (which == k)]) / count)
+        for k, name in enumerate(groups.names)
+        if k
+    }
+
+
+class _Fit(NamedTuple):
+    """Parameters `[groups, items]` of a multiple-group fit, in the items' order."""
+
+    normals: Normals
+    steps: GroupSteps
+
+
+def _common_fit(
+    data: ResponseTable, groups: _Groups, differs: np.ndarray, residuals: bool
+) -> _Fit:
+    """The fit in which the items that differ have parameters of their own."""
+    labels = np.array([f"{k:04d}" for k in groups.codes])
+    facets = {**data.subject_facets, "dif group": labels}
+    table = data.replace(subject_facets=facets)
+    names = table.items[differs].tolist()
+    if names:
+        table = split_items(table, names, by="dif group")
+    fit = fit_table(table, "2pl", "em", groups="dif group", standard_errors="none")
+    items, part = fit.parameters.items, fit.require(Populations)
+    count = len(groups.names)
+    slope, intercept = (
+        np.empty((count, data.num_items)) for _ in ("discrimination", "intercept")
+    )
+    for target, values in (
+        (slope, np.asarray(items.discrimination, np.float64)),
+        (intercept, np.asarray(items.intercept, np.float64)),
+    ):
+        common = int((~differs).sum())
+        target[:, ~differs] = values[:common]
+        target[:, differs] = values[common:].reshape(-1, count).T
+    normals = Normals(slope, intercept, part.mean, part.sd)
+    nodes = _nodes(data)
+    right, seen = _right(data), _seen(data)
+    number = None if seen is None else seen.astype(np.float64)
+    steps = group_steps(
+        right, number, groups.codes, normals, nodes, residuals=residuals
+    )
+    return _Fit(normals, steps)
+
+
+def _nodes(data: ResponseTable) -> np.ndarray:
+    """Standardised nodes as far apart as the narrowest posterior is wide."""
+    answered = max(float(np.max(data.num_answered(1))), 1.0)
+    spacing = min(0.25, 1 / math.sqrt(1 + answered / 2))
+    half = math.ceil(6 / spacing)
+    return np.linspace(-6, 6, 2 * half + 1)
+
+
+def _by_score(data, groups, clusters, fdr, purified):
+    """Score tests, by rounds of fits in which items that differ are divided."""
+    differs = np.zeros(data.num_items, bool)
+    number = groups.number
+    needs = clusters is not None or number is not None
+    first = True
+    for _ in range(ROUNDS):
+        fit = _common_fit(data, groups, differs, needs)
+        position = np.stack([fit.normals.slope, fit.normals.intercept], axis=2)
+        steps = fit.steps._replace(step=position + fit.steps.step)
+        if number is None:
+            tested = step_tests(steps, groups.codes, clusters)
+        else:
+            tested = _number_tests(steps, number, groups.codes, clusters)
+        q_value = benjamini_hochberg(chi2.sf(tested.statistic, tested.df))
+        effect, error, which = _effects(steps)
+        new = q_value <= fdr
+        if purified and first and number is None:
+            new = new | _far_from_centre(steps)
+        first = False
+        # A divided item has no residual left that a number could account for.
+        last = not purified or number is not None
+        if last or (new == differs).all() or (~new).sum() < 2:
+            break
+        differs = new
+    flagged = q_value <= fdr
+    columns = _Columns(
+        tested.statistic,
+        np.full(data.num_items, tested.df),
+        effect,
+        which,
+        {"effect_se": error},
+    )
+    detectable = DETECTABLE * float(np.nanmedian(error))
+    return columns, _score_difference(flagged, effect, which, groups), detectable
+
+
+def _number_tests(steps: GroupSteps, number, codes, clusters):
+    """Tests of items against a number of each subject, by products of gradients."""
+    assert steps.residual is not None
+    x = (number - number.mean()) / number.std()
+    r = steps.residual
+    if clusters is not None:
+        raise ValueError("cluster needs groups by name, not numbers: leave it out")
+    score = np.einsum("i,ija->ja", x, r)
+    products = lambda weight: np.einsum("i,ija,ijb->jab", weight, r, r)
+    own, cross, square = products(np.ones_like(x)), products(x), products(x**2)
+    rest = square - np.einsum(
+        "jab,jbc,jdc->jad", cross, np.linalg.inv(positive_definite(own)), cross
+    )
+    applied = np.linalg.solve(positive_definite(rest), score[:, :, None])[:, :, 0]
+    return StepTests(np.einsum("ja,ja->j", score, applied), 2)
+
+
+def _effects(steps: GroupSteps):
+    """Largest effect of each item in points, its error, and the group that has it."""
+    weight = np.exp(-(NODES**2) / 2)
+    weight /= weight.sum()
+    logit = steps.step[..., 0, None] * NODES + steps.step[..., 1, None]
+    chance = expit(logit)
+    spread = chance * (1 - chance)
+    gradient = np.stack([spread @ (weight * NODES), spread @ weight], axis=2)
+    variance = np.einsum(
+        "gja,gjab,gjb->gj", gradient, np.linalg.inv(steps.information), gradient
+    )
+    level = chance @ weight
+    effects = 100 * (level[1:] - level[0])
+    errors = 100 * np.sqrt(variance[1:] + variance[0])
+    which = np.argmax(np.abs(effects / errors), axis=0)
+    at = which, np.arange(len(which))
+    return effects[at], errors[at], which + 1
+
+
+def _far_from_centre(steps: GroupSteps) -> np.ndarray:
+    """Items whose difference of intercepts is far from the centre of all."""
+    covariance = np.linalg.inv(steps.information)
+    slope = np.maximum(steps.step[..., 0].mean(axis=0), 0.2)
+    far = np.zeros(steps.step.shape[1], bool)
+    for k in range(1, len(steps.step)):
+        gap = (steps.step[k, :, 1] - steps.step[0, :, 1]) / slope
+        error = np.sqrt(covariance[k, :, 1, 1] + covariance[0, :, 1, 1]) / slope
+        far |= np.abs(gap - bisquare_mean(gap, error)) > FAR * error
+    return far
+
+
+def bisquare_mean(value: np.ndarray, error: np.ndarray) -> float:
+    """Tukey's bisquare mean of values with standard errors, from their median.
+
+    >>> value = np.array([0.1, -0.1, 0.0, 0.05, 3.0])
+    >>> round(bisquare_mean(value, np.full(5, 0.1)), 3)
+    0.011
+    """
+    centre = float(np.median(value))
+    for _ in range(50):
+        u = (value - centre) / (BISQUARE * error)
+        weight = np.where(np.abs(u) < 1, (1 - u**2) ** 2, 0) / error**2
+        if not weight.sum() > 0:
+            return centre
+        new = float(weight @ value / weight.sum())
+        if abs(new - centre) < 1e-10:
+            return new
+        centre = new
+    return centre
+
+
+def _result(data, name, groups, method, columns, difference, detectable) -> DIF:
+    """The table of items, with what limits it."""
+    import pyarrow as pa
+
+    p_value = chi2.sf(columns.statistic, columns.df)
+    q_value = benjamini_hochberg(p_value)
+    sizes = np.bincount(groups.codes, minlength=len(groups.names))
+    by_name = dict(zip(groups.names, (int(x) for x in sizes), strict=True))
+    table = {
+        "item": data.items.tolist(),
+        "statistic": columns.statistic,
+        "df": columns.df,
+        "p_value": p_value,
+        "q_value": q_value,
+        "effect": columns.effect,
+        **columns.others,
+        "group": [groups.names[k] for k in columns.which],
+        "differs": q_value <= 0.05,
+    }
+    notes = []
+    constant = _constant(data, groups)
+    if constant:
+        notes.append(
+            f"{counted(constant, 'item')} all right or all wrong in a group: their"
+            " tests have little power"
+        )
+    if np.isfinite(detectable):
+        notes.append(
+            f"an item of median error must differ by {detectable:.0f} points to be"
+            " found in four of five cases, before the correction for many items"
+        )
+    return DIF(
+        pa.table(table),
+        name,
+        groups.names[0] if groups.number is None else "",
+        method,
+        by_name,
+        difference,
+        detectable,
+        tuple(notes),
+    )
+
+
+def _constant(data: ResponseTable, groups: _Groups) -> int:
+    """Number of items without variation in a group."""
+    right, seen = _right(data), _seen(data)
+    there = np.ones_like(right) if seen is None else seen
+    constant = np.zeros(data.num_items, bool)
+    for k in range(len(groups.names)):
+        rows = groups.codes == k
+        hits, count = (right[rows] * there[rows]).sum(0), there[rows].sum(0)
+        constant |= (hits == 0) | (hits == count)
+    return int(constant.sum())

@@ -1,0 +1,178 @@
+r"""Tests of items by subjects of the same sum score: Mantel-Haenszel and logistic.
+
+In stratum s of the sum score, A_s of n_rs subjects of the reference group and C_s of
+n_fs of the focal one are right, m_s of all T_s (Holland and Thayer 1988):
+
+    chi2 = (|sum A_s - sum n_rs m_s / T_s| - 1/2)^2
+           / sum n_rs n_fs m_s (T_s - m_s) / (T_s^2 (T_s - 1)),
+    alpha = sum A_s (n_fs - C_s) / T_s / sum C_s (n_rs - A_s) / T_s.
+
+All counts are one product of strata by group with the responses. The logistic test
+(Swaminathan and Rogers 1990) compares logit P = b_0 + b_1 s with the models that add
+the group and its product with s, by the likelihood ratio.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit
+
+#: Strata of subjects with missing responses: by their share of right responses.
+STRATA = 10
+#: Newton steps of the logistic models, and the change that ends them.
+STEPS, TOLERANCE = 30, 1e-10
+#: Largest coefficient: groups that are all right or all wrong have no maximum.
+LARGEST = 30.0
+
+
+class MantelHaenszel(NamedTuple):
+    """Each `[items]`; NaN where no stratum has both groups.
+
+    Attributes:
+        statistic: Chi-square with one degree of freedom.
+        odds_ratio: Odds of the reference group over those of the focal group.
+        effect: Difference of the share right, focal less reference, in the strata of
+            the focal group, in points of a hundred (standardised p-difference).
+    """
+
+    statistic: np.ndarray
+    odds_ratio: np.ndarray
+    effect: np.ndarray
+
+
+class LogisticTests(NamedTuple):
+    """Likelihood ratios `[items]`, with degrees of freedom 1 and 1 for two groups.
+
+    Attributes:
+        uniform: Of the group, given the score.
+        nonuniform: Of its product with the score, given these.
+        r2: Nagelkerke's R2 gained by both.
+    """
+
+    uniform: np.ndarray
+    nonuniform: np.ndarray
+    r2: np.ndarray
+
+
+def strata_of(
+    right: np.ndarray, seen: np.ndarray | None, anchors: np.ndarray
+) -> np.ndarray:
+    """`[subjects]` strata by the sum of the anchors, by their share if incomplete."""
+    if seen is None:
+        return right[:, anchors].sum(axis=1).astype(np.int64)
+    count = np.maximum(seen[:, anchors].sum(axis=1), 1)
+    share = (right * seen)[:, anchors].sum(axis=1) / count
+    edges = np.quantile(share, np.arange(1, STRATA) / STRATA)
+    return np.searchsorted(edges, share, side="right")
+
+
+def mantel_haenszel(
+    right: np.ndarray,
+    seen: np.ndarray | None,
+    focal: np.ndarray,
+    anchors: np.ndarray,
+    *,
+    corrected: bool = True,
+) -> MantelHaenszel:
+    """The test of every item, by the score on the anchors and on the item itself.
+
+    Args:
+        right: `[subjects, items]` of 0 and 1.
+        seen: The same of what was observed; None if all was.
+        focal: `[subjects]` whether in the focal group.
+        anchors: `[items]` whether an item is in the score.
+        corrected: Whether 1/2 is subtracted for continuity.
+    """
+    strata = strata_of(right, seen, anchors)
+    places = 2 * strata + focal
+    size = 2 * (int(strata.max()) + 2)
+    one = np.zeros((size, len(strata)), np.float64)
+    one[places, np.arange(len(strata))] = 1
+    observed = np.ones(right.shape) if seen is None else seen.astype(np.float64)
+    hits = (one @ (right * observed)).reshape(-1, 2, right.shape[1])
+    all_of = (one @ observed).reshape(hits.shape)
+    misses = all_of - hits
+    if seen is None:
+        # An item that is not in the score moves those who have it right one stratum up.
+        outside = ~anchors
+        hits[1:, :, outside] = hits[:-1, :, outside].copy()
+        hits[0, :, outside] = 0
+    reference, other = hits[:, 0], hits[:, 1]
+    wrong, wrong_other = misses[:, 0], misses[:, 1]
+    n_r, n_f = reference + wrong, other + wrong_other
+    total = n_r + n_f
+    used = (n_r > 0) & (n_f > 0) & (total > 1)
+    t = np.where(used, total, 2)
+    m = reference + other
+    each = lambda x: np.where(used, x, 0).sum(axis=0)
+    gap = np.abs(each(reference) - each(n_r * m / t))
+    gap = np.maximum(gap - 0.5 * corrected, 0)
+    variance = each(n_r * n_f * m * (total - m) / (t**2 * (t - 1)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        statistic = gap**2 / variance
+        odds = each(reference * wrong_other / t) / each(other * wrong / t)
+        gaps = other / np.where(n_f > 0, n_f, 1) - reference / np.where(n_r > 0, n_r, 1)
+        effect = 100 * each(n_f * gaps) / each(n_f)
+    return MantelHaenszel(statistic, odds, effect)
+
+
+def logistic_tests(
+    right: np.ndarray, seen: np.ndarray | None, codes: np.ndarray, anchors: np.ndarray
+) -> LogisticTests:
+    """The likelihood-ratio tests of every item, all items in each Newton step.
+
+    `codes` is `[subjects]` of groups 0, 1, ... (the degrees of freedom are one less
+    than their number), or a number of each subject.
+    """
+    score = strata_of(right, seen, anchors).astype(np.float64)
+    score = (score - score.mean()) / max(score.std(), 1e-12)
+    if codes.dtype.kind == "f":
+        groups = ((codes - codes.mean()) / codes.std())[:, None]
+    else:
+        groups = (codes[:, None] == np.arange(1, codes.max() + 1)).astype(np.float64)
+    design = [np.ones((len(score), 1)), score[:, None], groups, groups * score[:, None]]
+    ends = 1, 2, 2 + groups.shape[1], 2 + 2 * groups.shape[1]
+    columns = np.concatenate(design, axis=1)
+    none, plain, uniform, whole = (
+        _log_likelihood(columns[:, :end], right, seen) for end in ends
+    )
+    count = np.full(right.shape[1], len(score)) if seen is None else seen.sum(axis=0)
+    most = -np.expm1(2 * none / np.maximum(count, 1))
+    gained = np.exp(2 * (none - plain) / count) - np.exp(2 * (none - whole) / count)
+    return LogisticTests(
+        2 * (uniform - plain), 2 * (whole - uniform), gained / np.maximum(most, 1e-12)
+    )
+
+
+def _log_likelihood(
+    design: np.ndarray, right: np.ndarray, seen: np.ndarray | None
+) -> np.ndarray:
+    """The highest log-likelihood of each item by Newton steps of all at once."""
+    size = design.shape[1]
+    products = (design[:, :, None] * design[:, None, :]).reshape(len(design), -1)
+    weight = 1.0 if seen is None else seen
+    beta, best = np.zeros((size, right.shape[1])), None
+
+    def value(beta):
+        logit = design @ beta
+        return ((right * logit - np.logaddexp(0, logit)) * weight).sum(axis=0)
+
+    best = value(beta)
+    for _ in range(STEPS):
+        chance = expit(design @ beta)
+        gradient = design.T @ ((right - chance) * weight)
+        spread = chance * (1 - chance) * weight
+        hessian = (products.T @ spread).T.reshape(-1, size, size)
+        hessian += 1e-9 * np.eye(size) * np.maximum(len(design), 1)
+        step = np.linalg.solve(hessian, gradient.T[:, :, None])[:, :, 0].T
+        trial = np.clip(beta + np.clip(step, -2, 2), -LARGEST, LARGEST)
+        reached = value(trial)
+        better = reached >= best
+        beta = np.where(better, trial, beta)
+        gain = np.max(np.where(better, reached - best, 0), initial=0)
+        best = np.where(better, reached, best)
+        if gain < TOLERANCE * max(1.0, np.abs(best).max()):
+            break
+    return best

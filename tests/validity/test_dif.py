@@ -1,0 +1,248 @@
+"""Differential functioning: published values, likelihood ratios, planted items."""
+
+import csv
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from scipy import optimize
+from scipy.special import expit
+from scipy.stats import chi2
+
+import irtjax
+from irtjax.validity.group_scores import Normals, group_steps
+from irtjax.validity.stratified import logistic_tests, mantel_haenszel, strata_of
+
+ITEMS, SIZES = 20, (250, 150)
+#: The planted item, easier for the second group by this.
+PLANTED, SHIFT = 4, 1.5
+
+
+def responses(seed=0, impact=0.7):
+    rng = np.random.default_rng(seed)
+    codes = np.repeat([0, 1], SIZES)
+    theta = rng.normal(size=len(codes)) + impact * codes
+    slope, intercept = rng.uniform(0.8, 1.6, ITEMS), rng.normal(size=ITEMS)
+    intercept[PLANTED] = -0.5
+    logit = theta[:, None] * slope + intercept
+    logit[:, PLANTED] += SHIFT * codes
+    right = (rng.random(logit.shape) < expit(logit)).astype(np.int8)
+    table = irtjax.ResponseTable.from_arrays(right)
+    labels = np.array(["old", "new"])[codes]
+    return table.replace(subject_facets={"age": labels}), codes
+
+
+@pytest.fixture(scope="module")
+def data():
+    return responses()
+
+
+@pytest.fixture(scope="module")
+def result(data):
+    return irtjax.dif(data[0], "age")
+
+
+@pytest.fixture(scope="module")
+def verbagg(shared_data):
+    content = pq.read_table(shared_data / "classic" / "verbagg.parquet")
+    names = [x for x in content.column_names if x != "person"]
+    values = [content.column(x).to_numpy().astype(int) for x in names]
+    right = (np.stack(values, axis=1) > 0).astype(int)
+    with (shared_data / "classic" / "verbagg_persons.csv").open() as file:
+        gender = np.array([row["gender"] for row in csv.DictReader(file)])
+    return irtjax.ResponseTable.from_arrays(right, items=names), gender
+
+
+def columns(result, name):
+    rows = result.table.to_pylist()
+    return {row["item"]: row[name] for row in rows}
+
+
+def test_mantel_haenszel_of_verbal_aggression_is_that_of_difr(verbagg):
+    """difR's default: with the item, corrected for continuity, not purified."""
+    table, gender = verbagg
+    result = irtjax.dif(table, gender, method="mh", reference="F", purified=False)
+    statistic, odds = columns(result, "statistic"), columns(result, "odds_ratio")
+    published = {
+        "S2WantShout": (9.6032, 2.8804),
+        "S2DoScold": (6.8395, 0.3746),
+        "S2DoCurse": (6.3029, 0.3209),
+        "S3DoCurse": (5.7817, 0.4616),
+        "S4WantShout": (4.1188, 2.3458),
+        "S3DoScold": (3.8880, 0.4727),
+    }
+    for name, (value, ratio) in published.items():
+        assert statistic[name] == pytest.approx(value, abs=6e-5)
+        assert odds[name] == pytest.approx(ratio, abs=6e-5)
+    assert sum(x > 3.8415 for x in statistic.values()) == len(published)
+
+
+def test_logistic_tests_of_verbal_aggression_are_those_of_difr(verbagg):
+    table, gender = verbagg
+    right = np.asarray(table.values, float)
+    codes = (gender == "M").astype(int)
+    tests = logistic_tests(right, None, codes, np.ones(table.num_items, bool))
+    uniform = dict(zip(table.items.tolist(), tests.uniform, strict=True))
+    for name, value in {
+        "S2WantShout": 11.3031,
+        "S2DoScold": 9.1401,
+        "S2DoCurse": 7.6372,
+        "S3DoCurse": 7.1433,
+    }.items():
+        assert uniform[name] == pytest.approx(value, abs=6e-5)
+
+
+def test_strata_of_an_item_outside_the_score_add_its_own_response(data):
+    table, codes = data
+    right = np.asarray(table.values, float)
+    anchors = np.ones(ITEMS, bool)
+    anchors[:3] = False
+    test = mantel_haenszel(right, None, codes == 1, anchors)
+    item = 1
+    score = right[:, anchors].sum(axis=1) + right[:, item]
+    hits, expected, variance = 0.0, 0.0, 0.0
+    for level in np.unique(score):
+        rows = score == level
+        n_r, n_f = (rows & (codes == 0)).sum(), (rows & (codes == 1)).sum()
+        total, m = n_r + n_f, right[rows, item].sum()
+        if n_r and n_f and total > 1:
+            hits += right[rows & (codes == 0), item].sum()
+            expected += n_r * m / total
+            variance += n_r * n_f * m * (total - m) / (total**2 * (total - 1))
+    value = max(abs(hits - expected) - 0.5, 0) ** 2 / variance
+    assert test.statistic[item] == pytest.approx(value, rel=1e-9)
+
+
+def test_logistic_likelihoods_are_maxima_with_missing_responses(data):
+    table, codes = data
+    right = np.asarray(table.values, float)
+    seen = np.random.default_rng(1).random(right.shape) < 0.8
+    tests = logistic_tests(right * seen, seen, codes, np.ones(ITEMS, bool))
+    score = strata_of(right * seen, seen, np.ones(ITEMS, bool)).astype(float)
+    score = (score - score.mean()) / score.std()
+    rows = seen[:, 2]
+    one = np.ones(rows.sum())
+    design = np.stack([one, score[rows], codes[rows], codes[rows] * score[rows]], 1)
+
+    def best(count):
+        x, y = design[:, :count], right[rows, 2]
+        cost = lambda b: np.logaddexp(0, x @ b).sum() - y @ (x @ b)
+        return -optimize.minimize(cost, np.zeros(count), tol=1e-10).fun
+
+    assert tests.uniform[2] == pytest.approx(2 * (best(3) - best(2)), abs=1e-5)
+    assert tests.nonuniform[2] == pytest.approx(2 * (best(4) - best(3)), abs=1e-5)
+
+
+def test_steps_are_those_of_the_likelihood_written_out():
+    rng, count = np.random.default_rng(3), 300
+    slope, intercept = np.array([0.8, 1.2, 1.5, 1.0]), np.array([0.2, 0.5, -0.3, 0.8])
+    mean, sd = 0.3, 1.2
+    theta = rng.normal(mean, sd, (count, 1))
+    right = (rng.random((count, 4)) < expit(theta * slope + intercept)).astype(float)
+    normals = Normals(slope[None], intercept[None], np.array([mean]), np.array([sd]))
+    nodes = np.linspace(-8, 8, 161)
+    steps = group_steps(right, None, np.zeros(count, int), normals, nodes)
+
+    def log_likelihood(x):
+        theta = x[2] + jnp.exp(x[3]) * nodes
+        a = jnp.asarray(slope).at[1].set(x[0])
+        d = jnp.asarray(intercept).at[1].set(x[1])
+        logit = theta[:, None] * a + d
+        terms = right @ logit.T - jnp.sum(jax.nn.softplus(logit), axis=1)
+        weight = jax.nn.log_softmax(-(nodes**2) / 2)
+        return jnp.sum(jax.nn.logsumexp(terms + weight, axis=1))
+
+    at = jnp.array([slope[1], intercept[1], mean, np.log(sd)])
+    gradient = np.asarray(jax.grad(log_likelihood)(at))[:2]
+    whole = -np.asarray(jax.hessian(log_likelihood)(at))
+    schur = whole[:2, :2] - whole[:2, 2:] @ np.linalg.solve(
+        whole[2:, 2:], whole[2:, :2]
+    )
+    np.testing.assert_allclose(steps.information[0, 1], schur, rtol=1e-6)
+    np.testing.assert_allclose(
+        steps.step[0, 1], np.linalg.solve(schur, gradient), rtol=1e-6
+    )
+
+
+def test_the_planted_item_is_found_under_impact(result):
+    assert result.items == [f"item {PLANTED + 1}"]
+    assert result.reference == "old"
+    row = result.table.to_pylist()[PLANTED]
+    # 1.5 logits are 100 (P(d + 1.5) - P(d)) over abilities: 15 to 35 points.
+    assert row["group"] == "new"
+    assert 10 < row["effect"] < 40
+    assert result.score_difference["new"] == pytest.approx(row["effect"] / ITEMS)
+    assert "1 of 20 items favour a group" in str(result)
+
+
+def test_a_score_test_is_about_the_likelihood_ratio(data, result):
+    """Both are chi-square with two degrees of freedom: of the item next in size."""
+    table = data[0]
+    planted = table.items[PLANTED]
+    rows = [x for x in result.table.to_pylist() if x["item"] != planted]
+    largest = max(rows, key=lambda x: x["statistic"])
+    settings = {"groups": "age", "priors": None, "standard_errors": "none"}
+    divided = irtjax.split_items(table, [planted], by="age")
+    common = irtjax.fit(divided, "2pl", "em", **settings)
+    divided = irtjax.split_items(table, [planted, largest["item"]], by="age")
+    free = irtjax.fit(divided, "2pl", "em", **settings)
+    ratio = 2 * (free.log_likelihood - common.log_likelihood)
+    # Asymptotically equal: of 400 subjects within a fifth and half a unit.
+    assert largest["statistic"] == pytest.approx(ratio, rel=0.2, abs=0.5)
+    assert largest["p_value"] == pytest.approx(chi2.sf(largest["statistic"], 2))
+
+
+def test_clusters_of_one_subject_change_little_and_pairs_count(data):
+    table, codes = data
+    one = irtjax.dif(table, "age", purified=False)
+    alone = irtjax.dif(table, "age", purified=False, cluster=table.subjects)
+    ours, theirs = columns(one, "statistic"), columns(alone, "statistic")
+    ratio = np.array([theirs[x] / ours[x] for x in ours])
+    # The sandwich of independent subjects estimates the same covariance.
+    assert 0.7 < np.median(ratio) < 1.3
+    # Every subject twice: the statistic doubles, and clusters take it back.
+    twice = irtjax.ResponseTable.from_arrays(np.repeat(table.values, 2, axis=0))
+    labels = np.repeat(codes, 2).astype(str)
+    pairs = np.repeat(np.arange(len(codes)), 2)
+    naive = irtjax.dif(twice, labels, purified=False, reference="0")
+    counted = irtjax.dif(twice, labels, purified=False, reference="0", cluster=pairs)
+    name = table.items[PLANTED]
+    assert columns(naive, "statistic")[name] == pytest.approx(2 * ours[name], rel=0.02)
+    assert columns(counted, "statistic")[name] == pytest.approx(theirs[name], rel=0.05)
+
+
+def test_numbers_of_subjects_are_tested_as_such(data):
+    table, codes = data
+    date = codes + np.random.default_rng(0).normal(size=len(codes)) * 0.3
+    result = irtjax.dif(table, date, fdr=0.05)
+    assert result.items == [f"item {PLANTED + 1}"]
+    assert result.reference == ""
+
+
+@pytest.mark.parametrize(
+    ("group", "settings", "message"),
+    [
+        (["a"] * 400, {}, "the same for all subjects"),
+        (["a"] * 399 + ["b"], {}, "group 'b' of group has one subject"),
+        ("size", {}, "no facet 'size' of subjects for group"),
+        (["a", "b"], {}, "group has 2 labels, but there are 400 subjects"),
+        ([*["a"] * 200, *["b"] * 100, *["c"] * 100], {"method": "mh"}, "two groups"),
+        ("age", {"method": "lr"}, "no method 'lr'"),
+        ("age", {"method": "mh", "cluster": "age"}, "cluster needs method='score'"),
+        ("age", {"reference": "x"}, "no group 'x' of age; there are new, old"),
+        (np.r_[np.nan, np.zeros(399)], {}, "no number for subject 'subject 1'"),
+    ],
+)
+def test_groups_that_cannot_be_compared_are_refused(data, group, settings, message):
+    with pytest.raises(ValueError, match=message):
+        irtjax.dif(data[0], group, **settings)
+
+
+def test_groups_without_items_in_common_are_refused(data):
+    table, codes = data
+    observed = (np.arange(ITEMS) < ITEMS // 2) == (codes == 0)[:, None]
+    apart = table.replace(observed=observed, values=table.values * observed)
+    with pytest.raises(ValueError, match="no item was answered in all groups of age"):
+        irtjax.dif(apart, "age")
