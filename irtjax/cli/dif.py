@@ -28,7 +28,12 @@ def dif_command(
     ],
     subjects: Annotated[
         Path | None,
-        opt.option("Table with a row for each subject.", "--subjects", metavar="TABLE"),
+        opt.option(
+            "Table with a row for each subject: columns subject, and others.",
+            "--subjects",
+            "--subject-table",
+            metavar="TABLE",
+        ),
     ] = None,
     method: Annotated[
         str, opt.option("score, mh (Mantel-Haenszel) or logistic.")

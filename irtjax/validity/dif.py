@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -185,17 +186,24 @@ def dif(
         )
     if cluster is not None and method != "score":
         raise ValueError(f"cluster needs method='score', not {method!r}")
+    nobody = np.zeros(data.num_items, bool)
+    first = None
     if method == "score":
         codes = None
         if cluster is not None:
             labels = _labels(data, cluster, "cluster")
             codes = np.unique(labels, return_inverse=True)[1]
-        columns, difference, detectable = _by_score(data, groups, codes, fdr, purified)
+        test = lambda differs: _by_score(data, groups, codes, differs)[0]
+        tested, steps = _by_score(data, groups, codes, nobody)
+        # A divided item has no residual left that a number could account for.
+        purified = purified and groups.number is None
+        first = _far_from_centre(steps) if purified else None
     else:
-        columns, difference, detectable = _by_strata(
-            data, groups, method, fdr, corrected, purified
-        )
-    return _result(data, name, groups, method, columns, difference, detectable)
+        test = lambda differs: _by_strata(data, groups, method, corrected, ~differs)
+        tested = test(nobody)
+    if purified:
+        tested = _rounds(test, first, tested, fdr)
+    return _result(data, name, groups, method, tested, fdr)
 
 
 def numbers_of(labels: np.ndarray) -> np.ndarray | None:
@@ -291,49 +299,85 @@ def _right(data: ResponseTable) -> np.ndarray:
     return values if seen is None else np.where(seen, values, 0)
 
 
-class _Columns(NamedTuple):
-    """Columns of the table of items, and what is said of constant items."""
+class _Tested(NamedTuple):
+    """Tests `[items]`, with effects in points, the group that has each, and more."""
 
     statistic: np.ndarray
-    df: np.ndarray
+    df: int
     effect: np.ndarray
     which: np.ndarray
     others: dict[str, Any]
 
+    @property
+    def p_value(self) -> np.ndarray:
+        return chi2.sf(self.statistic, self.df)
 
-def _by_strata(data, groups, method, fdr, corrected, purified):
-    """Mantel-Haenszel, or logistic regression, by rounds."""
+
+def _by_strata(
+    data: ResponseTable,
+    groups: _Groups,
+    method: str,
+    corrected: bool,
+    anchors: np.ndarray,
+) -> _Tested:
+    """Mantel-Haenszel, or logistic regression, by the score on the anchors."""
     right, seen = _right(data), _seen(data)
-    anchors = np.ones(data.num_items, bool)
-    for _ in range(ROUNDS):
-        if method == "mh":
-            focal = groups.codes == 1
-            test = mantel_haenszel(right, seen, focal, anchors, corrected=corrected)
-            statistic, df = test.statistic, 1
-            delta = -2.35 * np.log(test.odds_ratio)
-            others = {"odds_ratio": test.odds_ratio, "delta": delta}
-        else:
-            code = groups.codes if groups.number is None else groups.number
-            test = logistic_tests(right, seen, code, anchors)
-            statistic = test.uniform + test.nonuniform
-            df = 2 * (1 if groups.number is not None else len(groups.names) - 1)
-            others = {
-                "uniform": test.uniform,
-                "nonuniform": test.nonuniform,
-                "r2": test.r2,
-            }
-        q_value = benjamini_hochberg(chi2.sf(statistic, df))
-        new = ~(q_value <= fdr)
-        if not purified or (new == anchors).all() or new.sum() < 2:
-            break
-        anchors = new
-    effect, which = _differences(right, seen, groups)
     if method == "mh":
-        effect, which = test.effect, np.ones(data.num_items, int)
-        others["ets_class"] = ets_class(others["delta"], chi2.sf(statistic, 1))
-    df = np.full(data.num_items, df)
-    columns = _Columns(statistic, df, effect, which, others)
-    return columns, _score_difference(q_value <= fdr, effect, which, groups), math.nan
+        focal = groups.codes == 1
+        test = mantel_haenszel(right, seen, focal, anchors, corrected=corrected)
+        delta = -2.35 * np.log(test.odds_ratio)
+        others = {
+            "odds_ratio": test.odds_ratio,
+            "delta": delta,
+            "ets_class": ets_class(delta, chi2.sf(test.statistic, 1)),
+        }
+        first = np.ones(data.num_items, int)
+        return _Tested(test.statistic, 1, test.effect, first, others)
+    code = groups.codes if groups.number is None else groups.number
+    tests = logistic_tests(right, seen, code, anchors)
+    df = 2 * (1 if groups.number is not None else len(groups.names) - 1)
+    effect, which = _differences(right, seen, groups)
+    return _Tested(tests.uniform + tests.nonuniform, df, effect, which, tests._asdict())
+
+
+def _by_score(
+    data: ResponseTable, groups: _Groups, clusters: Any, differs: np.ndarray
+) -> tuple[_Tested, GroupSteps]:
+    """Score tests; the items that differ have parameters of their own in each group."""
+    number = groups.number
+    needs = clusters is not None or number is not None
+    fit = _common_fit(data, groups, differs, needs)
+    position = np.stack([fit.normals.slope, fit.normals.intercept], axis=2)
+    steps = fit.steps._replace(step=position + fit.steps.step)
+    if number is None:
+        tested = step_tests(steps, groups.codes, clusters)
+    else:
+        tested = _number_tests(steps, number, clusters)
+    effect, error, which = _effects(steps)
+    others = {"effect_se": error}
+    return _Tested(tested.statistic, tested.df, effect, which, others), steps
+
+
+def _rounds(
+    test: Callable[[np.ndarray], _Tested],
+    first: np.ndarray | None,
+    tested: _Tested,
+    fdr: float,
+) -> _Tested:
+    """The tests where the items that differ stay the same; `first` are left out first.
+
+    `test` takes the items that are left out, and `tested` left out none.
+    """
+    differs = np.zeros(len(tested.statistic), bool)
+    new = benjamini_hochberg(tested.p_value) <= fdr
+    new = new if first is None else new | first
+    for _ in range(ROUNDS):
+        if (new == differs).all() or (~new).sum() < 2:
+            break
+        differs = new
+        tested = test(differs)
+        new = benjamini_hochberg(tested.p_value) <= fdr
+    return tested
 
 
 def ets_class(delta: np.ndarray, p_value: np.ndarray) -> np.ndarray:
@@ -420,44 +464,9 @@ def _nodes(data: ResponseTable) -> np.ndarray:
     return np.linspace(-6, 6, 2 * half + 1)
 
 
-def _by_score(data, groups, clusters, fdr, purified):
-    """Score tests, by rounds of fits in which items that differ are divided."""
-    differs = np.zeros(data.num_items, bool)
-    number = groups.number
-    needs = clusters is not None or number is not None
-    first = True
-    for _ in range(ROUNDS):
-        fit = _common_fit(data, groups, differs, needs)
-        position = np.stack([fit.normals.slope, fit.normals.intercept], axis=2)
-        steps = fit.steps._replace(step=position + fit.steps.step)
-        if number is None:
-            tested = step_tests(steps, groups.codes, clusters)
-        else:
-            tested = _number_tests(steps, number, groups.codes, clusters)
-        q_value = benjamini_hochberg(chi2.sf(tested.statistic, tested.df))
-        effect, error, which = _effects(steps)
-        new = q_value <= fdr
-        if purified and first and number is None:
-            new = new | _far_from_centre(steps)
-        first = False
-        # A divided item has no residual left that a number could account for.
-        last = not purified or number is not None
-        if last or (new == differs).all() or (~new).sum() < 2:
-            break
-        differs = new
-    flagged = q_value <= fdr
-    columns = _Columns(
-        tested.statistic,
-        np.full(data.num_items, tested.df),
-        effect,
-        which,
-        {"effect_se": error},
-    )
-    detectable = DETECTABLE * float(np.nanmedian(error))
-    return columns, _score_difference(flagged, effect, which, groups), detectable
-
-
-def _number_tests(steps: GroupSteps, number, codes, clusters):
+def _number_tests(
+    steps: GroupSteps, number: np.ndarray, clusters: np.ndarray | None
+) -> StepTests:
     """Tests of items against a number of each subject, by products of gradients."""
     assert steps.residual is not None
     x = (number - number.mean()) / number.std()
@@ -525,24 +534,35 @@ def bisquare_mean(value: np.ndarray, error: np.ndarray) -> float:
     return centre
 
 
-def _result(data, name, groups, method, columns, difference, detectable) -> DIF:
+def _result(
+    data: ResponseTable,
+    name: str,
+    groups: _Groups,
+    method: str,
+    tested: _Tested,
+    fdr: float,
+) -> DIF:
     """The table of items, with what limits it."""
     import pyarrow as pa
 
-    p_value = chi2.sf(columns.statistic, columns.df)
-    q_value = benjamini_hochberg(p_value)
+    q_value = benjamini_hochberg(tested.p_value)
+    differs = q_value <= fdr
+    detectable = math.nan
+    if "effect_se" in tested.others:
+        detectable = DETECTABLE * float(np.nanmedian(tested.others["effect_se"]))
+    difference = _score_difference(differs, tested.effect, tested.which, groups)
     sizes = np.bincount(groups.codes, minlength=len(groups.names))
     by_name = dict(zip(groups.names, (int(x) for x in sizes), strict=True))
     table = {
         "item": data.items.tolist(),
-        "statistic": columns.statistic,
-        "df": columns.df,
-        "p_value": p_value,
+        "statistic": tested.statistic,
+        "df": np.full(data.num_items, tested.df),
+        "p_value": tested.p_value,
         "q_value": q_value,
-        "effect": columns.effect,
-        **columns.others,
-        "group": [groups.names[k] for k in columns.which],
-        "differs": q_value <= 0.05,
+        "effect": tested.effect,
+        **tested.others,
+        "group": [groups.names[k] for k in tested.which],
+        "differs": differs,
     }
     notes = []
     constant = _constant(data, groups)

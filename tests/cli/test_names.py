@@ -16,7 +16,8 @@ def test_one_name_is_one_thing():
     assert (
         {*every["--num-items"]} == {*every["--num-subjects"]} == {"adapt", "simulate"}
     )
-    assert {*every["--items"]} == {"show"} and "--subjects" not in every
+    # A table, as --subject-table is.
+    assert {*every["--items"]} == {"show"} and {*every["--subjects"]} == {"dif"}
     assert {*every["--item-names"]} == {*every["--subject-names"]} == {"predict"}
     assert {*every["--scoring"]} == {"adapt", "score"}
     assert {"power", "reliability", "shrink"} == {*every["--sizes"]}

@@ -10,8 +10,12 @@ from irtjax.cli import (
     arena,
     audit,
     clusters,
+<<<<<<< HEAD
     cold_start,
     compare_models,
+=======
+    dif,
+>>>>>>> 0a3c3ebe (Differential functioning: command, page, columns)
     dimensions,
     forecast,
     generalise,

@@ -1,6 +1,7 @@
 """Differential functioning: published values, likelihood ratios, planted items."""
 
 import csv
+import json
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +11,10 @@ import pytest
 from scipy import optimize
 from scipy.special import expit
 from scipy.stats import chi2
+from typer.testing import CliRunner
 
 import irtjax
+from irtjax.cli.app import app
 from irtjax.validity.group_scores import Normals, group_steps
 from irtjax.validity.stratified import logistic_tests, mantel_haenszel, strata_of
 
@@ -246,3 +249,28 @@ def test_groups_without_items_in_common_are_refused(data):
     apart = table.replace(observed=observed, values=table.values * observed)
     with pytest.raises(ValueError, match="no item was answered in all groups of age"):
         irtjax.dif(apart, "age")
+
+
+def test_the_command_writes_and_prints_the_items_that_differ(data, tmp_path):
+    table = data[0]
+    responses = tmp_path / "responses.csv"
+    lines = ["model," + ",".join(table.items)]
+    for name, row in zip(table.subjects, table.values, strict=True):
+        lines.append(",".join([name, *map(str, row)]))
+    responses.write_text("\n".join(lines))
+    subjects = tmp_path / "models.csv"
+    ages = table.subject_facets["age"].tolist()
+    rows = [f"{x},{y}" for x, y in zip(table.subjects, ages, strict=True)]
+    subjects.write_text("\n".join(["subject,age", *rows]))
+    out = tmp_path / "dif"
+    call = ["dif", str(responses), "--subjects", str(subjects), "--group", "age"]
+    result = CliRunner().invoke(app, [*call, "--method", "mh", "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "1 of 20 items favour a group" in result.output
+    with (out / "dif.csv").open() as file:
+        written = list(csv.DictReader(file))
+    assert [x["item"] for x in written if x["differs"] == "true"] == ["item 5"]
+    shown = CliRunner().invoke(app, [*call, "--method", "mh", "--json"])
+    assert json.loads(shown.stdout)["sizes"] == {"old": 250, "new": 150}
+    wrong = CliRunner().invoke(app, [*call[:-1], "size"])
+    assert "--subjects FILE --group size" in wrong.output.replace("\n", " ")
