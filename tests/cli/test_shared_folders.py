@@ -10,12 +10,9 @@ from irtjax.cli import (
     arena,
     audit,
     clusters,
-<<<<<<< HEAD
     cold_start,
     compare_models,
-=======
     dif,
->>>>>>> 0a3c3ebe (Differential functioning: command, page, columns)
     dimensions,
     forecast,
     generalise,
