@@ -24,7 +24,7 @@ from irtjax.estimators.folds import Losses, losses
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.progress import watched
 from irtjax.prediction import splits
-from irtjax.prediction.accuracy import NEAREST, concordance
+from irtjax.prediction.accuracy import NEAREST, area_under_curve
 from irtjax.prediction.generalise import checked_table, labelled
 from irtjax.prediction.held_out import OnNodes, predictor
 from irtjax.prediction.splits import FOLDS, Split
@@ -142,7 +142,7 @@ def _scores_of(
         chance, start = model.joint(part.train, start)
         if made is not model:
             # The nodes that resolve the posteriors, once they are known.
-            made.nodes = model.nodes
+            made.grid = model.grid
         of_test = chance[part.test], right[part.test], count[part.test]
         rows.append(_fold_scores(*of_test))
     return rows
@@ -154,8 +154,7 @@ def _fold_scores(chance: np.ndarray, right: np.ndarray, count: np.ndarray):
     near = np.clip(chance, NEAREST, 1 - NEAREST)
     log_score = (right @ np.log(near) + wrong @ np.log1p(-near)) / total
     brier = (right @ (1 - chance) ** 2 + wrong @ chance**2) / total
-    area = concordance(right, wrong, chance, np.zeros(len(right), int))[0]
-    return [log_score, area, brier]
+    return [log_score, area_under_curve(right, wrong, chance), brier]
 
 
 def _ascending(prior_scales: Sequence[float] | None) -> list[float | None]:

@@ -175,7 +175,8 @@ def generalise(
         for label, model in _able(predictors, scheme, parts).items():
             report(f"{scheme}, {label}")
             study.add(label, JOINT, [model.joint(x.train).chance for x in parts])
-            if any(x.new_subjects.any() or x.new_items.any() for x in parts):
+            has_new = any(x.new_subjects.any() or x.new_items.any() for x in parts)
+            if has_new and not isinstance(model, ByFunction):
                 study.add(label, STAGED, [model.staged(x) for x in parts])
         report(f"{scheme}, baselines")
         of_parts = [baselines(right, count, x.train) for x in parts]

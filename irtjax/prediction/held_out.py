@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
+from scipy.special import logsumexp
 
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.driver import Fit, run_jit
@@ -37,12 +38,11 @@ from irtjax.inference.expected import response_table
 from irtjax.likelihood.counts import log_likelihood_at_nodes
 from irtjax.likelihood.padding import padded_size
 from irtjax.likelihood.problem import Problem, Start
-from irtjax.likelihood.quadrature import SHORT_REACH, TOO_WIDE, resolution
+from irtjax.likelihood.quadrature import SHORT_REACH, TOO_WIDE, test_information
 from irtjax.models.catalogue import MODELS, model_class
 from irtjax.models.factors import Factor
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
-from irtjax.numerics.kernels import equal_nodes
 from irtjax.numerics.programs import stored_jit
 from irtjax.prediction.rectified import predicted_responses
 from irtjax.prediction.responses import predict
@@ -54,7 +54,9 @@ from irtjax.prediction.stacking import additive
 TOLERANCE, MOST_STEPS = 0.03, 300
 #: Fewest intervals of nodes, and their width in posterior standard deviations by start
 #: values, whose slopes are too small.
-FEWEST_NODES, WIDTH = 64, 0.75
+FEWEST_NODES, WIDTH = 48, 0.75
+#: Abilities at which information is computed.
+PROBES = 401
 #: Responses, at their mean, that proportions are drawn by.
 PRIOR_RESPONSES = 1.0
 
@@ -108,8 +110,19 @@ def training_table(table: ResponseTable, train: np.ndarray) -> ResponseTable:
     return table.replace(values=values, observed=train, trials=trials)
 
 
+class Grid(NamedTuple):
+    """Standardised nodes, with the logarithms of their weights."""
+
+    nodes: Array
+    log_weights: Array
+
+
 class OnNodes:
     """A model of one ability by EM on nodes.
+
+    With `rho(x)` the reciprocal of the posterior standard deviation of a subject of
+    ability x with all items, nodes are equally spaced in the integral of rho: dense
+    where items are informative. Weights are phi(x) / rho(x), the trapezoid rule.
 
     Attributes:
         model: The model. One with equal slopes has slopes of 1 and an estimated
@@ -125,7 +138,8 @@ class OnNodes:
         self.model = dataclasses.replace(model, priors=priors)
         self.table, self.dtype = table, dtype
         self.responses = table.responses(dtype).with_mask()
-        self.nodes: Array | None = None
+        self.grid: Grid | None = None
+        self.exposure = float(self.responses.answered().max()) / table.num_items
 
     def scaled(self, scale: float) -> OnNodes:
         """The same with standard deviations of priors times `scale`."""
@@ -140,42 +154,57 @@ class OnNodes:
         other.model = dataclasses.replace(self.model, priors=priors)
         return other
 
-    def fit(self, train: np.ndarray, start: Start | None = None) -> Fit:
+    def fit(self, data: Any, start: Start | None = None) -> Fit:
         """The fit to some responses, from start values or those of another fit."""
-        data = self._data(train)
         problem = Problem.create(self.model, data)
-        used = jnp.asarray(train.any(0))
-        problem = dataclasses.replace(problem, free=problem.free & used[:, None])
+        used = data.item_weight[:, None] > 0
+        problem = dataclasses.replace(problem, free=problem.free & used)
         if start is None:
             start = _start_jit(self.model, data, how="proportions", dtype=self.dtype)
         population = start.population
         if population is None:
             unit = jnp.ones((), self.dtype)
             population = Population(jnp.zeros_like(unit), unit)
-            start = start._replace(population=population)
-        if self.nodes is None:
-            probe = np.array([-1.0, 1.0])
-            sd = resolution(self.model, start.items, population, probe, data)
-            usual = 1 / np.sqrt(1 + float(np.mean(data.answered())) / 4)
-            smallest = sd.smallest_posterior_sd / float(population.sd)
-            self.nodes = self._grid(WIDTH * min(smallest, usual))
+        if self.grid is None:
+            self.grid = self._grid(start.items, population)
         while True:
-            method = EM(nodes=self.nodes, tolerance=jnp.asarray(TOLERANCE, self.dtype))
+            nodes, log_weights = self.grid
+            population = population._replace(log_weights=log_weights)
+            method = EM(nodes=nodes, tolerance=jnp.asarray(TOLERANCE, self.dtype))
+            start = Start(start.items, None, population)
             fit = run_jit(problem, method, start, max_steps=MOST_STEPS)
             items, population = fit.parameters[:2]
-            nodes = np.asarray(self.nodes)
-            ratio = resolution(self.model, items, population, nodes, data).ratio
-            if ratio <= TOO_WIDE:
+            x, density = self._density(items, population)
+            gaps = np.diff(np.asarray(nodes))
+            between = (nodes[1:] + nodes[:-1]) / 2
+            if np.max(gaps * np.interp(between, x, density)) <= TOO_WIDE:
                 return fit
-            self.nodes = self._grid(float(nodes[1] - nodes[0]) / ratio)
+            self.grid = self._grid(items, population)
+            start = Start(items, None, population)
 
-    def _grid(self, spacing: float) -> Array:
-        """Nodes at most this far apart; few sizes, so that data share programs."""
-        wanted = int(np.ceil(2 * SHORT_REACH / spacing))
+    def _density(
+        self, items: Items, population: Population
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Standardised abilities, and rho there."""
+        x = np.linspace(-SHORT_REACH, SHORT_REACH, PROBES)
+        theta = population.mean + population.sd * jnp.asarray(x, self.dtype)
+        information = np.asarray(_information(self.model, items, theta), float)
+        square = float(population.sd) ** 2 * self.exposure
+        return x, np.sqrt(1 + square * np.nan_to_num(information))
+
+    def _grid(self, items: Items, population: Population) -> Grid:
+        """Nodes for these items; few sizes, so that data share programs."""
+        x, density = self._density(items, population)
+        middle = (density[1:] + density[:-1]) / 2
+        total = np.concatenate([[0.0], np.cumsum(middle * np.diff(x))])
+        wanted = int(np.ceil(total[-1] / WIDTH))
         count = padded_size(max(wanted, FEWEST_NODES), 1) + 1
-        return jnp.asarray(equal_nodes(-SHORT_REACH, SHORT_REACH, count), self.dtype)
+        nodes = np.interp(np.linspace(0, total[-1], count), total, x)
+        log_weights = -(nodes**2) / 2 - np.log(np.interp(nodes, x, density))
+        log_weights -= logsumexp(log_weights)
+        return Grid(*(jnp.asarray(y, self.dtype) for y in (nodes, log_weights)))
 
-    def _data(self, seen: np.ndarray) -> Any:
+    def data(self, seen: np.ndarray) -> Any:
         """Some of the responses; subjects and items without any have no weight."""
         mask = jnp.asarray(seen)
         zeros = lambda x: None if x is None else jnp.where(mask, x, 0)
@@ -191,10 +220,11 @@ class OnNodes:
 
     def joint(self, train: np.ndarray, start: Start | None = None) -> _Predicted:
         """Chances from one fit to all training responses, and the next start."""
-        fit = self.fit(train, start)
+        data = self.data(train)
+        fit = self.fit(data, start)
         items, population = fit.parameters[:2]
-        at = self.model, items, population, self.nodes
-        chance = _expected(*at, _posterior(*at, self._data(train)))
+        at = self.model, items, population, self.grid
+        chance = _expected(*at, _posterior(*at, data))
         return _Predicted(np.asarray(chance), Start(items, None, population))
 
     def staged(self, split: Split) -> np.ndarray | None:
@@ -203,13 +233,14 @@ class OnNodes:
         if self.table.trials is not None and not old_items.all():
             return None
         old = split.train & old_items
-        fit = self.fit(old & ~split.new_subjects[:, None])
+        fit = self.fit(self.data(old & ~split.new_subjects[:, None]))
         items, population = fit.parameters[:2]
-        at = self.model, items, population, self.nodes
-        posterior = _posterior(*at, self._data(old))
+        at = self.model, items, population, self.grid
+        posterior = _posterior(*at, self.data(old))
         chance = np.array(_expected(*at, posterior))
         if not old_items.all():
-            theta = population.mean + population.sd * jnp.asarray(self.nodes)
+            assert self.grid is not None
+            theta = population.mean + population.sd * self.grid.nodes
             new = split.new_items
             # All items have one program; of old ones nothing is seen.
             seen = jnp.asarray(split.train & new)
@@ -341,17 +372,23 @@ _start_jit = stored_jit(start_values)
 
 
 @stored_jit
-def _posterior(model, items, population, nodes, data) -> Array:
-    """`[subjects, nodes]` posteriors of abilities."""
-    tables = model.family.table(items, population.mean + population.sd * nodes)
-    joint = log_likelihood_at_nodes(model, tables, data)
-    return jax.nn.softmax(joint + population.log_weights_at(nodes), axis=1)
+def _information(model, items: Items, theta: Array) -> Array:
+    """Test information at abilities."""
+    return test_information(model, items, theta)
 
 
 @stored_jit
-def _expected(model, items: Items, population, nodes, posterior: Array) -> Array:
+def _posterior(model, items, population, grid: Grid, data) -> Array:
+    """`[subjects, nodes]` posteriors of abilities."""
+    tables = model.family.table(items, population.mean + population.sd * grid.nodes)
+    joint = log_likelihood_at_nodes(model, tables, data)
+    return jax.nn.softmax(joint + grid.log_weights, axis=1)
+
+
+@stored_jit
+def _expected(model, items: Items, population, grid: Grid, posterior: Array) -> Array:
     """`[subjects, items]` chances, averaged over the posteriors."""
-    theta = population.mean + population.sd * nodes
+    theta = population.mean + population.sd * grid.nodes
     return posterior @ response_table(model.family, items, theta)
 
 

@@ -8,6 +8,7 @@ from irtjax.prediction.accuracy import (
     Cells,
     Draws,
     accuracy,
+    area_under_curve,
     concordance,
     reliability_curve,
 )
@@ -43,6 +44,15 @@ def test_areas_are_those_of_all_pairs(cells):
         step[7] = 1e-6
         moved = by_pairs(cells.right * (1 + step), wrong * (1 + step), chance, group)
         assert (moved - area) / 1e-6 == pytest.approx(slope[7], rel=1e-4)
+
+
+def test_an_area_without_derivatives_is_the_same(cells):
+    cells, chance = cells
+    wrong, one = cells.responses - cells.right, np.zeros(600, int)
+    for x in (chance, chance + np.linspace(0, 1e-3, 600)):
+        area = concordance(cells.right, wrong, x, one)[0]
+        assert area_under_curve(cells.right, wrong, x) == pytest.approx(area)
+    assert np.isnan(area_under_curve(np.ones(3), np.zeros(3), np.arange(3.0)))
 
 
 def test_no_pair_has_no_area():
