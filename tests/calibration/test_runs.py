@@ -22,11 +22,18 @@ def responses():
     return (rng.random((RUNS, SUBJECTS, ITEMS)) < moved.clip(0, 1)).astype(int)
 
 
+#: Standard deviation of the ability of a model from run to run, of two runs.
+RUN_ABILITY = 0.25
+
+
 @pytest.fixture(scope="module")
 def fit():
-    rng = np.random.default_rng(0)
-    chance = 1 / (1 + np.exp(rng.normal(size=40) - rng.normal(size=(15, 1))))
-    table = irtjax.ResponseTable.from_arrays(rng.random((15, 40)) < chance)
+    """A fit of two runs of 30 models, as 60 subjects, and its table."""
+    rng = np.random.default_rng(8)
+    easy, ability = rng.normal(size=80), rng.normal(size=30)
+    logit = (ability + RUN_ABILITY * rng.normal(size=(2, 30)))[..., None] - easy
+    right = rng.random((2, 30, 80)) < 1 / (1 + np.exp(-logit))
+    table = irtjax.ResponseTable.from_arrays(right.reshape(60, 80))
     return irtjax.fit(table, "rasch", method="em"), table
 
 
@@ -85,22 +92,23 @@ def test_independent_repeats_add_nothing(responses, tmp_path):
     assert irtjax.read(written(shuffled, tmp_path / "long.csv")).run_error is None
 
 
-def test_repeats_widen_the_leaderboard_and_pairs(responses, tmp_path):
-    table = irtjax.read(written(responses, tmp_path / "long.csv"))
-    alone = table.replace(run_error=None)
-    wide, narrow = (irtjax.fit(x, "rasch", method="em") for x in (table, alone))
-    run = table.run_error
+def test_repeats_widen_the_leaderboard_and_pairs(fit):
+    narrow, alone = fit
+    run = np.linspace(0.02, 0.05, 60)
+    table = alone.replace(run_error=run)
+    wide = irtjax.fit(table, "rasch", method="em")
     for name in ("expected_score_se", "accuracy_se"):
         assert column(wide, name) == pytest.approx(np.hypot(column(narrow, name), run))
     assert (column(wide, "ability_se") > column(narrow, "ability_se")).all()
     assert any("runs of a subject differ" in note for note in wide.notes)
+    pair = "subject 1", "subject 2"
     one, other = (
-        irtjax.compare(fit, "m0", "m1", data=data)
-        for fit, data in ((wide, table), (narrow, alone))
+        irtjax.compare(wide, *pair, data=table),
+        irtjax.compare(narrow, *pair, data=alone),
     )
     assert one.standard_error > other.standard_error
     assert one.accuracy_se == pytest.approx(
-        np.hypot(other.accuracy_se, np.sqrt(2) * run[0])
+        np.hypot(other.accuracy_se, np.hypot(*run[:2]))
     )
 
 
@@ -143,22 +151,18 @@ def test_new_subjects_have_the_standard_deviation_of_the_fit(fit):
     assert square[1] - square[0] == pytest.approx(0.03**2, rel=0.01)
 
 
-def test_the_ability_of_equal_subjects_covers_other_runs():
-    """Pairs of runs of one model differ significantly in at most about 5 %."""
-    rng = np.random.default_rng(8)
-    easy, ability = rng.normal(size=80), rng.normal(size=30)
-    effect = rng.normal(size=(2, 30)) * 0.25
-    logit = (ability + effect)[..., None] - easy
-    right = rng.random((2, 30, 80)) < 1 / (1 + np.exp(-logit))
-    table = irtjax.ResponseTable.from_arrays(right.reshape(60, 80))
-    # The slope of a score at its middle: mean of p (1 - p).
-    chance = 1 / (1 + np.exp(easy - ability[:, None]))
-    sd = 100 * 0.25 * np.mean(chance * (1 - chance))
-    fit = irtjax.fit(table, "rasch", method="em", run_sd=sd)
-    ability, error = column(fit, "ability"), column(fit, "ability_se")
-    z = (ability[:30] - ability[30:]) / np.hypot(error[:30], error[30:])
-    # The variance of z of 30 pairs is 1 with an error of .26.
-    assert 0.5 < np.mean(z**2) < 1.5
+def test_errors_of_abilities_count_that_runs_differ(fit):
+    """Of runs of one model z has a variance of 1; without their variance of more."""
+    ability = column(fit[0], "ability")
+    # A score moves by its slope, about .2, times the ability.
+    slope = np.polyfit(ability, column(fit[0], "expected_score"), 1)[0]
+    square = []
+    for run_sd in (0, 100 * slope * RUN_ABILITY):
+        error = column(with_run_sd(fit[0], run_sd), "ability_se")
+        z = (ability[:30] - ability[30:]) / np.hypot(error[:30], error[30:])
+        square.append(np.mean(z**2))
+    # Of 30 pairs it has an error of .26.
+    assert 0.5 < square[1] < 1.5 and square[0] > square[1]
 
 
 def test_models_of_one_run_are_said_to_be(fit, tmp_path):

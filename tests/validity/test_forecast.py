@@ -62,15 +62,14 @@ def test_posterior_means_are_unshrunk():
 
 @pytest.fixture(scope="module")
 def planted():
-    """A fit of 80 models: a slope of 1 on log10 size, of .8 a year, 16 families."""
+    """A fit of 60 models: a slope of 1 on log10 size, of .8 a year, 16 families."""
     rng = np.random.default_rng(4)
-    size, days = 10 ** rng.uniform(0, 2, 80), np.sort(rng.integers(0, 900, 80))
-    family = rng.integers(0, 16, 80)
+    size, days = 10 ** rng.uniform(0, 2, 60), np.sort(rng.integers(0, 900, 60))
+    family = rng.integers(0, 16, 60)
     ability = np.log10(size) - 1 + 0.8 * (days / 365.25 - 1)
-    ability = ability + 0.3 * rng.normal(size=16)[family] + 0.3 * rng.normal(size=80)
-    right = rng.random((80, 60)) < 1 / (
-        1 + np.exp(rng.normal(size=60) - ability[:, None])
-    )
+    ability = ability + 0.3 * rng.normal(size=16)[family] + 0.3 * rng.normal(size=60)
+    logit = ability[:, None] - rng.normal(size=80)
+    right = rng.random((60, 80)) < 1 / (1 + np.exp(-logit))
     names = [f"model-{k}-{x:.1f}b" for k, x in enumerate(size)]
     table = irtjax.ResponseTable.from_arrays(right, subjects=names)
     fit = irtjax.fit(table, "rasch", method="em", standard_errors="none")
@@ -86,13 +85,13 @@ def test_planted_slopes_are_covered_and_later_models_predicted(planted):
     rows = {row["term"]: row for row in result.table.to_pylist()}
     for term, true in (("log10 parameters", 1.0), ("year", 0.8)):
         assert rows[term]["lower"] < true < rows[term]["upper"]
-    assert result.test["models"] >= 30
+    assert result.test["models"] >= 20
     assert result.test["error"] < result.test["persistence"]
-    # 95 % of some 40: two errors are 7 points.
+    # 95 % of some 30: two errors are 8 points.
     assert result.test["coverage"] > 0.85
     row = result.future.to_pylist()[0]
     assert row["lower"] < row["score"] < row["upper"] and row["frontier"] > row["score"]
-    assert result.subjects.num_rows == 80
+    assert result.subjects.num_rows == 60
     # Sizes in names, of one digit.
     by_name = forecast(fit, columns, parameters="names")
     by_size = forecast(fit, columns, parameters="size")
@@ -105,12 +104,12 @@ def test_planted_slopes_are_covered_and_later_models_predicted(planted):
     [
         ({}, {}, "name a covariate"),
         ({}, {"tokens": "none"}, "no column 'none' of subjects among"),
-        ({"size": ["x"] * 80}, {"parameters": "size"}, "'x' is no number"),
-        ({"size": [0] * 80}, {"parameters": "size"}, "0 is not above 0"),
-        ({"size": [3] * 80}, {"parameters": "size"}, "constant or follows from others"),
-        ({"date": ["May"] * 80}, {"date": "date"}, "date 'May' of 'model-0"),
+        ({"size": ["x"] * 60}, {"parameters": "size"}, "'x' is no number"),
+        ({"size": [0] * 60}, {"parameters": "size"}, "0 is not above 0"),
+        ({"size": [3] * 60}, {"parameters": "size"}, "constant or follows from others"),
+        ({"date": ["May"] * 60}, {"date": "date"}, "date 'May' of 'model-0"),
         ({}, {"parameters": "size", "to": ["2027-01-01"]}, "need a column of dates"),
-        ({"subject": [str(k) for k in range(80)]}, {"date": "date"}, "no subject of"),
+        ({"subject": [str(k) for k in range(60)]}, {"date": "date"}, "no subject of"),
     ],
 )
 def test_what_makes_no_sense_is_refused(planted, changes, settings, message):
