@@ -92,6 +92,15 @@ def test_independent_repeats_add_nothing(responses, tmp_path):
     assert irtjax.read(written(shuffled, tmp_path / "long.csv")).run_error is None
 
 
+def test_numbers_right_have_no_runs(responses, tmp_path):
+    lines = ["model,item,num_correct,num_samples"]
+    for (subject, item), value in np.ndenumerate(responses.sum(axis=0)):
+        lines.append(f"m{subject},q{item},{value},{RUNS}")
+    (tmp_path / "counts.csv").write_text("\n".join(lines))
+    table = irtjax.read(tmp_path / "counts.csv")
+    assert table.kind == "counts" and table.run_error is None
+
+
 def test_repeats_widen_the_leaderboard_and_pairs(fit):
     narrow, alone = fit
     run = np.linspace(0.02, 0.05, 60)

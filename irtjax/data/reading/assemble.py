@@ -133,7 +133,12 @@ def _dense_table(
 
 
 def _runs_of(records: Records) -> np.ndarray | None:
-    """The run of each response: its trial, or its file where files are runs."""
+    """The run of each response: its trial, or its file where files are runs.
+
+    Trials that were made from numbers right begin with the right ones.
+    """
+    if "counts" in records.roles:
+        return None
     if records.trial is not None:
         return records.trial
     file = None if records.file is None else records.file.compact()
