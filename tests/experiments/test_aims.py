@@ -10,7 +10,9 @@ from experiments.aims import (
     factors,
     few_subjects,
     heterogeneity,
+    reliability,
     short_tests,
+    size_and_time,
 )
 
 
@@ -99,3 +101,17 @@ def test_few_subjects_small(tmp_path):
     assert 0.5 < row["scores covered"] < 0.95
     assert row["standard error"] < row["root mean squared error"]
     assert (tmp_path / "few_subjects.csv").is_file()
+
+
+@pytest.mark.slow
+def test_coefficients_are_the_printed_ones(shared_data):
+    for row in reliability.main([])["coefficients"]:
+        assert row["E rho^2"] == pytest.approx(row["printed"], abs=5e-5)
+        assert row["Phi"] == pytest.approx(row["printed Phi"], abs=5e-5)
+
+
+@pytest.mark.slow
+def test_size_and_date_explain_open_models(shared_data):
+    rows = size_and_time.main(["--only", "LiveCodeBench"])
+    assert rows[0]["models"] == 10 and rows[0]["explained"] > 0.7
+    assert rows[1]["predicted"] == 6
