@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from irtjax.comparisons.plan import plan_battles as plan_battles
     from irtjax.data import ResponseTable as ResponseTable
     from irtjax.data import read as read
+    from irtjax.data.cleaning import clean as clean
     from irtjax.data.comparison_table import ComparisonTable as ComparisonTable
     from irtjax.data.frames import to_frame as to_frame
     from irtjax.data.reading.comparisons import read_comparisons as read_comparisons
@@ -100,6 +101,7 @@ if TYPE_CHECKING:
     from irtjax.validity.discrimination_path import (
         discrimination_path as discrimination_path,
     )
+    from irtjax.validity.filtering import filter_items as filter_items
     from irtjax.validity.forecast import forecast as forecast
     from irtjax.validity.generalisability import generalisability as generalisability
     from irtjax.validity.heterogeneity import heterogeneity as heterogeneity
@@ -109,6 +111,7 @@ if TYPE_CHECKING:
     from irtjax.validity.power import Power as Power
     from irtjax.validity.power import power as power
     from irtjax.validity.reliability import reliability as reliability
+    from irtjax.validity.semantic import semantic_space as semantic_space
     from irtjax.validity.stability import stability as stability
 
 #: The module of each public name, in the order of the names. A literal, like all here:
@@ -158,6 +161,7 @@ _HOMES = {
     "bootstrap": "fitting.bootstrap",
     "calibrate_items": "fitting.new_items",
     "claim": "validity.claims",
+    "clean": "data.cleaning",
     "cold_start": "prediction.cold_start",
     "compare": "fitting.verbs",
     "cross_validate": "prediction.cross_validation",
@@ -166,6 +170,7 @@ _HOMES = {
     "discrimination_path": "validity.discrimination_path",
     "elo": "comparisons.elo",
     "estimate_score": "prediction.rectified",
+    "filter_items": "validity.filtering",
     "fit": "fitting.fit",
     "fit_comparisons": "comparisons.fit",
     "fit_jointly": "comparisons.joint",
@@ -200,6 +205,7 @@ _HOMES = {
     "run": "estimators.driver",
     "save": "storage",
     "score": "calibration.score",
+    "semantic_space": "validity.semantic",
     "shrink": "subsets.shrink",
     "simulate": "models.simulate",
     "simulate_tests": "adaptive.study",

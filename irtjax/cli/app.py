@@ -12,6 +12,7 @@ from irtjax.cli.arena import arena_command
 from irtjax.cli.audit import audit_command
 from irtjax.cli.calibrate_items import calibrate_items_command
 from irtjax.cli.claim import claim_command
+from irtjax.cli.clean import clean_command
 from irtjax.cli.clusters import clusters_command
 from irtjax.cli.cold_start import cold_start_command
 from irtjax.cli.command import Command, Group
@@ -117,6 +118,7 @@ app.command("stability", cls=Command)(stability_command)
 app.command("reliability", cls=Command)(reliability_command)
 app.command("claim", cls=Command)(claim_command)
 app.command("estimate", cls=Command)(estimate_command)
+app.command("clean", cls=Command)(clean_command)
 app.command("cold-start", cls=Command)(cold_start_command)
 app.command("generalise", cls=Command)(generalise_command)
 app.command("compare-models", cls=Command)(compare_models_command)
