@@ -114,7 +114,8 @@ def load_responses(folder: str | Path) -> ResponseTable:
         ValueError: If the folder has none, or they were changed since.
 
     >>> import tempfile, irtjax
-    >>> table = irtjax.ResponseTable.from_arrays([[1, 0, 1], [0, 0, 1], [1, 1, 0]])
+    >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
+    >>> table = irtjax.ResponseTable.from_arrays(data)
     >>> fit = irtjax.fit(table, "rasch")
     >>> folder = irtjax.save(fit, tempfile.mkdtemp(), responses=table)
     >>> load_responses(folder).values.tolist() == table.values.tolist()

@@ -39,8 +39,9 @@ def to_frame(result: Any, kind: str | None = None) -> Any:
         ValueError: If it is another, or the result is no table and has none.
 
     >>> import irtjax
-    >>> data = irtjax.ResponseTable.from_arrays([[1, 1, 0], [1, 0, 0], [0, 1, 0]])
-    >>> ranks = irtjax.rank(irtjax.fit(data, "rasch"))
+    >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
+    >>> table = irtjax.ResponseTable.from_arrays(data)
+    >>> ranks = irtjax.rank(irtjax.fit(table, "rasch"))
     >>> list(to_frame(ranks).columns[:3])
     ['subject', 'ability', 'ability_se']
     """
@@ -114,9 +115,10 @@ class HasTable:
             kind: As there, and so are the errors raised.
 
         >>> import irtjax
-        >>> table = irtjax.ResponseTable.from_arrays([[1, 1, 0], [1, 0, 0], [0, 1, 0]])
+        >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
+        >>> table = irtjax.ResponseTable.from_arrays(data)
         >>> irtjax.rank(irtjax.fit(table, "rasch")).to_frame("arrow").num_rows
-        3
+        4
         """
         return to_frame(self, kind)
 
@@ -124,7 +126,8 @@ class HasTable:
         """Returns the rows of the table as JSON, null where there is no number.
 
         >>> import irtjax
-        >>> table = irtjax.ResponseTable.from_arrays([[1, 1, 0], [1, 0, 0], [0, 1, 0]])
+        >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
+        >>> table = irtjax.ResponseTable.from_arrays(data)
         >>> irtjax.fit(table, "rasch").items.to_json()[:18]
         '[{"item": "item 1"'
         """

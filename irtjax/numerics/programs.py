@@ -72,7 +72,7 @@ def store_in(folder: Path | str | None) -> None:
     Without this call they are stored in the user's cache folder, or in the one that
     `IRTJAX_CACHE_DIR` names.
 
-    >>> store_in(None)
+    >>> store_in(None)  # doctest: +SKIP
     """
     global _folder, _chosen
     _folder, _chosen = None if folder is None else Path(folder), True

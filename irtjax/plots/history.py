@@ -24,7 +24,8 @@ def plot_history(found: History) -> Figure:
     passed another one significantly, or were passed.
 
     >>> import tempfile, irtjax
-    >>> table = irtjax.ResponseTable.from_arrays([[1, 0, 1], [0, 0, 1], [1, 1, 0]])
+    >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
+    >>> table = irtjax.ResponseTable.from_arrays(data)
     >>> folder = irtjax.save(irtjax.fit(table, "rasch"), tempfile.mkdtemp())
     >>> plot_history(irtjax.history(folder)).axes[0].get_ylabel()
     'expected score'

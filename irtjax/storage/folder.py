@@ -89,7 +89,8 @@ def save(
             subject or an item of the fit has no responses in those given.
 
     >>> import tempfile, pathlib, irtjax
-    >>> table = irtjax.ResponseTable.from_arrays([[1, 0, 1], [0, 0, 1], [1, 1, 0]])
+    >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
+    >>> table = irtjax.ResponseTable.from_arrays(data)
     >>> fit = irtjax.fit(table, "rasch")
     >>> folder = save(fit, pathlib.Path(tempfile.mkdtemp(), "fit"))
     >>> load(folder).status == fit.status

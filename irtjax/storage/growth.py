@@ -119,14 +119,13 @@ def add(
 
     >>> import tempfile, irtjax
     >>> import numpy as np
-    >>> chance = np.linspace(0.2, 0.9, 9)[:, None]
-    >>> right = np.random.default_rng(0).random((9, 30)) < chance
-    >>> table = irtjax.ResponseTable.from_arrays(right)
-    >>> old, new = (table.select(subjects=x) for x in (np.arange(8), [8]))
+    >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1], [1, 1, 1, 1]]
+    >>> table = irtjax.ResponseTable.from_arrays(data)
+    >>> old, new = table.select(subjects=np.arange(4)), table.select(subjects=[4])
     >>> fit = irtjax.fit(old, "rasch")
     >>> folder = irtjax.save(fit, tempfile.mkdtemp(), responses=old)
     >>> add(folder, new).subjects, len(irtjax.load(folder).subject_names)
-    (('subject 9',), 9)
+    (('subject 5',), 5)
     """
     if refit not in REFIT:
         raise ValueError(f"refit={refit!r} is not one of {', '.join(REFIT)}")

@@ -122,7 +122,8 @@ def history(folder: str | Path) -> History:
         ValueError: If there is no fit, or it or a snapshot was changed.
 
     >>> import tempfile, irtjax
-    >>> table = irtjax.ResponseTable.from_arrays([[1, 0, 1], [0, 0, 1], [1, 1, 0]])
+    >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
+    >>> table = irtjax.ResponseTable.from_arrays(data)
     >>> folder = irtjax.save(irtjax.fit(table, "rasch"), tempfile.mkdtemp())
     >>> len(history(folder).steps)
     0
