@@ -97,10 +97,10 @@ def with_run_sd(fit: Calibration, run_sd: float | None) -> Calibration:
     >>> import irtjax
     >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
     >>> fit = irtjax.fit(irtjax.ResponseTable.from_arrays(data), "rasch")
-    >>> before, after = fit.table, with_run_sd(fit, 20).table
-    >>> error = before["expected_score_se"][0].as_py()
-    >>> round(after["expected_score_se"][0].as_py() / np.hypot(error, 0.2), 6)
-    1.0
+    >>> error = lambda fit: fit.table["expected_score_se"][0].as_py()
+    >>> wider = with_run_sd(fit, 20)
+    >>> round(error(wider) ** 2 - error(fit) ** 2, 6), wider.options["run_sd"]
+    (0.04, 20.0)
     """
     if not run_sd:
         return fit

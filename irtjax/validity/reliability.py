@@ -252,10 +252,11 @@ def reliability(
 def alpha_of(table: ResponseTable) -> float:
     """Cronbach's alpha of all items; NaN where nothing varies.
 
-    >>> alpha_of(ResponseTable.from_arrays([[1, 1, 0], [0, 0, 0], [1, 1, 1]]))
-    0.75
+    >>> table = ResponseTable.from_arrays([[1, 1, 0], [0, 0, 0], [1, 1, 1]])
+    >>> round(alpha_of(table), 3)
+    0.857
     """
-    return _Deviations.of(*_scores(table)).alpha()
+    return float(_Deviations.of(*_scores(table)).alpha())
 
 
 def _table(data: Any) -> ResponseTable:
