@@ -110,6 +110,7 @@ if TYPE_CHECKING:
     from irtjax.validity.missingness import missingness as missingness
     from irtjax.validity.power import Power as Power
     from irtjax.validity.power import power as power
+    from irtjax.validity.rasch import rasch as rasch
     from irtjax.validity.reliability import reliability as reliability
     from irtjax.validity.semantic import semantic_space as semantic_space
     from irtjax.validity.stability import stability as stability
@@ -198,6 +199,7 @@ _HOMES = {
     "predict": "prediction.responses",
     "predictive_checks": "prediction.predictive_checks",
     "rank": "fitting.verbs",
+    "rasch": "validity.rasch",
     "read": "data",
     "read_comparisons": "data.reading.comparisons",
     "reliability": "validity.reliability",

@@ -34,6 +34,7 @@ from irtjax.cli.judges import judges_command
 from irtjax.cli.power import power_command
 from irtjax.cli.predict import predict_command
 from irtjax.cli.rank import rank_command
+from irtjax.cli.rasch import rasch_command
 from irtjax.cli.reliability import reliability_command
 from irtjax.cli.report import report_command
 from irtjax.cli.run import run_command
@@ -113,6 +114,7 @@ app.command("adapt", cls=Command)(adapt_command)
 app.command("shrink", cls=Command)(shrink_command)
 app.command("audit", cls=Command)(audit_command)
 app.command("dimensions", cls=Command)(dimensions_command)
+app.command("rasch", cls=Command)(rasch_command)
 app.command("dif", cls=Command)(dif_command)
 app.command("stability", cls=Command)(stability_command)
 app.command("reliability", cls=Command)(reliability_command)

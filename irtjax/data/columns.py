@@ -120,6 +120,10 @@ COLUMNS: dict[str, dict[str, str]] = {
         "without_signal_any": "share of tables with any",
         "tables": "how tables without signal were made",
     },
+    "Rasch": {
+        "difference_se": "standard error of the difference of two groups",
+        "z": "that difference over its standard error",
+    },
     "Differential functioning": {
         "statistic": "chi-square of the test that an item is the same in all groups",
         "df": "its degrees of freedom",

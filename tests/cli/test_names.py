@@ -22,7 +22,7 @@ def test_one_name_is_one_thing():
     assert {*every["--scoring"]} == {"adapt", "score"}
     assert {"power", "reliability", "shrink"} == {*every["--sizes"]}
     # A facet of items; a rule that chooses them; what a ranking may depend on.
-    assert {*every["--by"]} == {"clusters"}
+    assert {*every["--by"]} == {"clusters", "rasch"}
     assert {*every["--rule"]} == {"shrink"} and {*every["--kind"]} == {"stability"}
     # Responses are arguments.
     assert "--data" not in every

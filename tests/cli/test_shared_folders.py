@@ -19,6 +19,7 @@ from irtjax.cli import (
     horizons,
     joint,
     judges,
+    rasch,
     reliability,
     shrink,
     stability,
@@ -51,6 +52,7 @@ NAMES = {
     "compare-models": (*compare_models.TABLES, compare_models.FIGURE),
     "horizons": horizons.TABLES,
     "dif": dif.TABLES,
+    "rasch": rasch.TABLES,
     "clusters": (*clusters.TABLES, *clusters.FIGURES),
     "dimensions": (dimensions.TABLE, dimensions.FIGURE),
 }

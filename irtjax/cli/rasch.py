@@ -1,0 +1,106 @@
+"""`irtjax rasch`: does the number of right responses say everything?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from irtjax.cli import options as opt
+from irtjax.cli.output import check_out_folder, print_json, write_files, written
+from irtjax.cli.progress import ProgressLine
+
+#: What `--out` writes.
+TABLES = ("rasch.csv",)
+#: Items that the screen shows.
+MOST_ITEMS = 8
+
+
+@opt.with_options
+def rasch_command(
+    files: opt.Files,
+    groups: Annotated[
+        str,
+        opt.option(
+            "Groups of subjects to compare: score, or a column of the files or of"
+            " --subject-table.",
+            "--groups",
+            "--by",
+            metavar="COLUMN",
+        ),
+    ] = "score",
+    subject_table: Annotated[
+        Path | None,
+        opt.option(
+            "Table with a row for each subject: columns subject, and others.",
+            metavar="TABLE",
+        ),
+    ] = None,
+    out: Annotated[Path | None, opt.out("DIR", "Folder for rasch.csv.")] = None,
+    seed: opt.Seed = 0,
+    *,
+    output: opt.Output,
+    reading: opt.Reading,
+) -> None:
+    """Difficulties given the sums of subjects, and tests of the Rasch model."""
+    check_out_folder(out, TABLES, "rasch")
+    with ProgressLine(output.quiet) as progress:
+        progress("read")
+        table = reading.read(files)
+        if groups != "score":
+            from irtjax.cli.side_tables import with_groups
+
+            table = with_groups(table, "groups", groups, subject_table, "subject")
+        progress("test")
+        from irtjax.validity.rasch import rasch
+
+        result = rasch(table, groups, key=seed)
+        if out is not None:
+            write_files({out / TABLES[0]: result.table})
+    rows = result.table.to_pylist()
+    if output.json:
+        tests = {
+            name: None if test is None else test._asdict()
+            for name, test in (
+                ("andersen", result.andersen),
+                ("martin_loef", result.martin_loef),
+            )
+        }
+        names = "log_likelihood", "groups", "rms_difference", "num_subjects", "pairwise"
+        document = {name: getattr(result, name) for name in names}
+        print_json({**document, **tests, "verdict": result.verdict, "items": rows})
+    elif not output.quiet:
+        from irtjax.cli import screen
+        from irtjax.report.words import number
+
+        screen.show_sentences([result.verdict + "."])
+        cells = [
+            [
+                name,
+                f"{test.statistic:.2f}",
+                str(test.df),
+                f"{test.p_value:.3g}{' (drawn)' * test.drawn}",
+            ]
+            for name, test in (
+                ("Andersen", result.andersen),
+                ("Martin-Löf", result.martin_loef),
+            )
+            if test is not None
+        ]
+        screen.show_table("", ["test", "chi-square", "df", "p"], cells)
+        shown = [x for x in rows if x.get("q_value") is not None]
+        shown = sorted(shown, key=lambda x: x["p_value"])[:MOST_ITEMS]
+        cells = [
+            [
+                row["item"],
+                f"{number(row['difficulty'])} ± {number(row['difficulty_se'])}",
+                f"{row['difference']:+.2f} ± {number(row['difference_se'])}",
+                f"{row['q_value']:.2g}",
+            ]
+            for row in shown
+        ]
+        if cells:
+            first, second = result.groups
+            between = f"{second} less {first}"
+            screen.show_table("", ["item", "difficulty", between, "q"], cells)
+        place = [] if out is None else [written(out, TABLES)]
+        screen.show_sentences(place)

@@ -1,0 +1,1 @@
+"""Items given the sums of subjects: conditional maximum likelihood."""

@@ -1,0 +1,280 @@
+"""Conditional likelihood: brute force, published values, properties of the model."""
+
+import csv
+import itertools
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from scipy.special import expit
+from typer.testing import CliRunner
+
+import irtjax
+from irtjax.cli.app import app
+from irtjax.estimators.conditional.rasch import fit_rasch
+from irtjax.numerics.symmetric_functions import (
+    chances_given_sum,
+    log_symmetric,
+    second_derivatives,
+)
+from irtjax.validity.rasch import _suffixes, drawn_given_sums
+
+
+def draw(rng, theta, difficulty):
+    chance = expit(theta[:, None] - difficulty)
+    return (rng.random(chance.shape) < chance).astype(int)
+
+
+def classic(shared_data, name):
+    content = pq.read_table(shared_data / "classic" / f"{name}.parquet")
+    names = [x for x in content.column_names if x not in ("person", "subject")]
+    names = [x for x in names if not x.startswith("__")]
+    values = [content.column(x).to_numpy().astype(int) for x in names]
+    right = (np.stack(values, axis=1) > 0).astype(int)
+    return irtjax.ResponseTable.from_arrays(right, items=names)
+
+
+@pytest.mark.parametrize("kind", ["different", "some equal", "all equal"])
+@pytest.mark.parametrize("count", [2, 5, 8])
+def test_symmetric_functions_are_sums_over_all_patterns(count, kind):
+    rng = np.random.default_rng(count)
+    difficulty = 2 * rng.normal(size=count)
+    if kind != "different":
+        difficulty = np.round(difficulty) * (kind == "some equal")
+    patterns = np.array(list(itertools.product([0, 1], repeat=count)))
+    weight, total = np.exp(-patterns @ difficulty), patterns.sum(axis=1)
+    gamma = np.array([weight[total == r].sum() for r in range(count + 1)])
+    log_gamma = log_symmetric(difficulty)
+    np.testing.assert_allclose(log_gamma, np.log(gamma), atol=1e-13)
+    sums = np.arange(1, count)
+    chances = chances_given_sum(difficulty, log_gamma, sums)
+    counts, second = rng.integers(1, 20, count - 1).astype(float), 0
+    for place, r in enumerate(sums):
+        of_sum, own = patterns[total == r], weight[total == r] / gamma[r]
+        expected = own @ of_sum
+        np.testing.assert_allclose(chances[place], expected, atol=1e-13)
+        covariance = (of_sum * own[:, None]).T @ of_sum - np.outer(expected, expected)
+        second = second + counts[place] * covariance
+    found = second_derivatives(difficulty, chances, sums, counts)
+    np.testing.assert_allclose(found, second, atol=1e-10)
+
+
+def test_items_nearly_equal_have_second_derivatives_of_equal_ones():
+    difficulty = np.array([0.3, 0.3 + 1e-7, -0.5, 0.3 + 3e-6])
+    sums, counts = np.arange(1, 4), np.array([5.0, 7.0, 3.0])
+    of = lambda b: second_derivatives(
+        b, chances_given_sum(b, log_symmetric(b), sums), sums, counts
+    )
+    near, equal = of(difficulty), of(np.round(difficulty, 3))
+    np.testing.assert_allclose(near, equal, atol=1e-4)
+
+
+def test_published_values_of_lsat7(shared_data):
+    table = classic(shared_data, "lsat7")
+    result = irtjax.rasch(table, draws=0)
+    rows = result.table.to_pylist()
+    values = [row["difficulty"] for row in rows]
+    np.testing.assert_allclose(
+        values, [-0.5415, 0.5365, -0.1336, 0.8052, -0.6667], atol=6e-5
+    )
+    errors = [row["difficulty_se"] for row in rows]
+    np.testing.assert_allclose(
+        errors, [0.0792, 0.0680, 0.0731, 0.0675, 0.0815], atol=6e-5
+    )
+    assert result.log_likelihood == pytest.approx(-1182.6999, abs=6e-5)
+    andersen, martin_loef = result.andersen, result.martin_loef
+    assert andersen.statistic == pytest.approx(10.8350, abs=6e-5)
+    assert (andersen.df, round(andersen.p_value, 4)) == (4, 0.0285)
+    assert martin_loef.statistic == pytest.approx(6.18168, abs=6e-6)
+    assert martin_loef.df == 5
+    every = irtjax.rasch(table, groups=None, draws=0).andersen
+    assert every.statistic == pytest.approx(31.3464, abs=6e-5)
+    assert every.df == 12
+
+
+def test_published_values_of_verbal_aggression(shared_data):
+    table = classic(shared_data, "verbagg")
+    with (shared_data / "classic" / "verbagg_persons.csv").open() as file:
+        gender = [row["gender"] for row in csv.DictReader(file)]
+    result = irtjax.rasch(table, draws=0)
+    rows = result.table.to_pylist()
+    assert result.num_subjects == 307
+    assert result.log_likelihood == pytest.approx(-3049.9226, abs=6e-5)
+    for place, value, error in ((0, -1.3834, 0.1400), (20, 2.8709, 0.2219)):
+        assert rows[place]["difficulty"] == pytest.approx(value, abs=6e-5)
+        assert rows[place]["difficulty_se"] == pytest.approx(error, abs=6e-5)
+    assert result.andersen.statistic == pytest.approx(49.1320, abs=6e-5)
+    assert result.martin_loef.statistic == pytest.approx(123.25305, abs=6e-6)
+    assert result.martin_loef.df == 143
+    by_gender = irtjax.rasch(table, gender, draws=0).andersen
+    assert by_gender.statistic == pytest.approx(70.6933, abs=6e-5)
+    assert by_gender.p_value == pytest.approx(9.5e-7, rel=1e-2)
+    # The chi-square of so few subjects says .88; drawn responses refute one ability.
+    assert irtjax.rasch(table, draws=59).martin_loef.p_value < 0.05
+
+
+def test_subjects_of_two_items_are_comparisons_of_items(tmp_path):
+    """A win is an item solved alone: conditional likelihood is Bradley-Terry."""
+    rng = np.random.default_rng(0)
+    difficulty = np.linspace(-1, 1, 6)
+    right = draw(rng, rng.normal(size=600), difficulty)
+    pairs = [rng.choice(6, 2, replace=False) for _ in range(600)]
+    seen = np.zeros(right.shape, bool)
+    for row, pair in enumerate(pairs):
+        seen[row, pair] = True
+    right = right * seen
+    fit = fit_rasch(right, seen)
+    lines = ["model_a,model_b,winner"]
+    for row, (first, second) in enumerate(pairs):
+        if right[row].sum() == 1:
+            winner = "model_a" if right[row, first] else "model_b"
+            lines.append(f"item {first},item {second},{winner}")
+    path = tmp_path / "wins.csv"
+    path.write_text("\n".join(lines))
+    arena = irtjax.fit_comparisons(irtjax.read_comparisons(path))
+    assert fit.log_likelihood == pytest.approx(arena.log_likelihood, abs=1e-8)
+    strength = dict(zip(arena.abilities.names, arena.abilities.estimates, strict=True))
+    ours = {f"item {k}": -x for k, x in enumerate(fit.difficulty)}
+    for name, value in ours.items():
+        assert value == pytest.approx(strength[name], abs=1e-6)
+
+
+def test_missing_responses_of_booklets_and_of_pairs_agree_with_the_truth(monkeypatch):
+    rng = np.random.default_rng(1)
+    difficulty = np.linspace(-1.5, 1.5, 12)
+    right = draw(rng, rng.normal(0.5, 1.3, 1500), difficulty)
+    seen = rng.random(right.shape) < 0.7
+    exact = fit_rasch(right * seen, seen)
+    monkeypatch.setattr("irtjax.estimators.conditional.rasch.MOST_PATTERNS", 10)
+    pairs = fit_rasch(right * seen, seen)
+    assert pairs.pairwise
+    for fit in (exact, pairs):
+        z = (fit.difficulty - difficulty) / fit.error
+        # Mean square of 12 standard normal values: below 2.4 in 99.5 of 100.
+        assert np.mean(z**2) < 2.4
+        np.testing.assert_allclose(fit.covariance.sum(axis=0), 0, atol=1e-10)
+    # Both estimate the same: the difference is small beside the larger error.
+    assert np.max(np.abs(exact.difficulty - pairs.difficulty) / pairs.error) < 1.5
+    assert np.all(pairs.error > 0.98 * exact.error)
+
+
+def test_a_missing_item_is_as_dropped():
+    rng = np.random.default_rng(2)
+    right = draw(rng, rng.normal(size=200), np.linspace(-1, 1, 7))
+    seen = np.ones(right.shape, bool)
+    seen[:, 3] = False
+    masked = fit_rasch(right * seen, seen)
+    dropped = fit_rasch(np.delete(right, 3, axis=1))
+    others = np.delete(masked.difficulty, 3)
+    np.testing.assert_allclose(others, dropped.difficulty, atol=1e-10)
+    assert masked.log_likelihood == pytest.approx(dropped.log_likelihood)
+    assert np.isnan(masked.difficulty[3])
+
+
+def test_the_sum_is_sufficient_for_rasch_and_not_for_the_2pl():
+    rng = np.random.default_rng(3)
+    right = draw(rng, rng.normal(size=150), np.linspace(-1, 1, 8))
+    table = irtjax.ResponseTable.from_arrays(right)
+    total = right.sum(axis=1)
+    spread = {}
+    for model in ("rasch", "2pl"):
+        fit = irtjax.fit(table, model, "em", standard_errors="none")
+        ability = dict(
+            zip(
+                fit.abilities.table.column("subject").to_pylist(),
+                fit.abilities.table.column("ability").to_pylist(),
+                strict=True,
+            )
+        )
+        values = np.array([ability[x] for x in table.subjects])
+        spread[model] = max(np.ptp(values[total == r]) for r in range(1, 8))
+    assert spread["rasch"] < 1e-9
+    assert spread["2pl"] > 0.01
+
+
+def test_andersen_holds_its_level_whatever_the_abilities_are():
+    """Specific objectivity: skewed abilities, 5 % of 120 tests, within 3 errors."""
+    rng = np.random.default_rng(4)
+    p_values = []
+    for _ in range(120):
+        right = draw(rng, rng.exponential(1.5, 250) - 1, np.linspace(-1, 1, 5))
+        table = irtjax.ResponseTable.from_arrays(right)
+        p_values.append(irtjax.rasch(table, draws=0).andersen.p_value)
+    assert np.mean(np.array(p_values) < 0.05) < 0.05 + 3 * 0.02
+    assert 0.35 < np.mean(p_values) < 0.65
+
+
+def test_drawn_responses_have_the_sums_and_the_chances():
+    rng = np.random.default_rng(5)
+    difficulty = np.array([-1.0, 0.0, 0.5, 2.0])
+    total = np.repeat([1, 2, 3], 4000)
+    drawn = drawn_given_sums(difficulty, _suffixes(difficulty), total, rng)
+    np.testing.assert_array_equal(drawn.sum(axis=1), total)
+    sums = np.arange(1, 4)
+    expected = chances_given_sum(difficulty, log_symmetric(difficulty), sums)
+    for k, r in enumerate(sums):
+        # Four standard errors of a share of 4,000.
+        np.testing.assert_allclose(
+            drawn[total == r].mean(axis=0), expected[k], atol=0.032
+        )
+
+
+def test_discriminations_that_differ_are_found():
+    rng = np.random.default_rng(6)
+    slope = np.repeat([0.4, 1.8], 6)
+    logit = (rng.normal(size=(800, 1)) - np.tile(np.linspace(-1, 1, 6), 2)) * slope
+    right = (rng.random(logit.shape) < expit(logit)).astype(int)
+    result = irtjax.rasch(irtjax.ResponseTable.from_arrays(right), draws=0)
+    assert result.andersen.p_value < 1e-3
+    assert result.rms_difference > 0.3
+    assert result.verdict.startswith("the Rasch model fails: Andersen's p < .001")
+
+
+@pytest.mark.parametrize(
+    ("right", "by", "message"),
+    [
+        ([[1, 1], [0, 0]], "score", "fewer than two items have right and wrong"),
+        (np.eye(4, dtype=int)[[0, 1, 2, 3, 0]], "family", "no facet 'family'"),
+        (np.eye(4, dtype=int), ["a", "b"], "by has 2 labels, but there are 4"),
+        (np.eye(4, dtype=int), ["a"] * 4, "gives one group"),
+    ],
+)
+def test_data_that_say_nothing_are_refused(right, by, message):
+    table = irtjax.ResponseTable.from_arrays(np.asarray(right))
+    with pytest.raises(ValueError, match=message):
+        irtjax.rasch(table, by)
+
+
+def test_items_that_nobody_compares_are_refused():
+    right = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]] * 3)
+    seen = np.array([[1, 1, 0, 0]] * 2 + [[0, 0, 1, 1]] * 2, bool)
+    seen = np.tile(seen, (3, 1))
+    with pytest.raises(ValueError, match="2 sets that no subject compares"):
+        fit_rasch(right * seen, seen)
+
+
+def test_the_command_prints_a_verdict_and_writes_items(tmp_path):
+    rng = np.random.default_rng(7)
+    right = draw(rng, rng.normal(size=200), np.linspace(-1, 1, 5))
+    path, out = tmp_path / "responses.csv", tmp_path / "rasch"
+    names = [f"model {k},{'ab'[k % 2]}" for k in range(200)]
+    lines = [
+        f"{x.split(',')[0]},{','.join(map(str, r))}"
+        for x, r in zip(names, right, strict=True)
+    ]
+    path.write_text("\n".join(["model,q1,q2,q3,q4,q5", *lines]))
+    side = tmp_path / "models.csv"
+    side.write_text("\n".join(["subject,family", *names]))
+    call = ["rasch", str(path), "--by", "family", "--subject-table", str(side)]
+    result = CliRunner().invoke(app, [*call, "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "Andersen" in result.output and "b less a" in result.output
+    with (out / "rasch.csv").open() as file:
+        assert [row["item"] for row in csv.DictReader(file)] == [
+            f"q{k}" for k in range(1, 6)
+        ]
+    document = json.loads(CliRunner().invoke(app, [*call, "--json"]).stdout)
+    some = (right.sum(axis=1) % 5 > 0).sum()
+    assert sum(document["groups"].values()) == document["num_subjects"] == some
+    assert document["andersen"]["df"] == 4
