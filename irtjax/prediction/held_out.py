@@ -55,6 +55,9 @@ TOLERANCE, MOST_STEPS = 0.03, 300
 #: Fewest intervals of nodes, and their width in posterior standard deviations by start
 #: values, whose slopes are too small.
 FEWEST_NODES, WIDTH = 48, 0.75
+#: Most intervals, and grids that a fit is tried on: few subjects leave slopes so large
+#: that no grid resolves their posteriors.
+MOST_NODES, ATTEMPTS = 512, 3
 #: Abilities at which information is computed.
 PROBES = 401
 #: Responses, at their mean, that proportions are drawn by.
@@ -167,7 +170,7 @@ class OnNodes:
             population = Population(jnp.zeros_like(unit), unit)
         if self.grid is None:
             self.grid = self._grid(start.items, population)
-        while True:
+        for attempt in range(ATTEMPTS):
             nodes, log_weights = self.grid
             population = population._replace(log_weights=log_weights)
             method = EM(nodes=nodes, tolerance=jnp.asarray(TOLERANCE, self.dtype))
@@ -177,10 +180,12 @@ class OnNodes:
             x, density = self._density(items, population)
             gaps = np.diff(np.asarray(nodes))
             between = (nodes[1:] + nodes[:-1]) / 2
-            if np.max(gaps * np.interp(between, x, density)) <= TOO_WIDE:
+            widest = np.max(gaps * np.interp(between, x, density))
+            if widest <= TOO_WIDE or attempt == ATTEMPTS - 1:
                 return fit
             self.grid = self._grid(items, population)
             start = Start(items, None, population)
+        raise AssertionError("the last attempt returns")
 
     def _density(
         self, items: Items, population: Population
@@ -198,7 +203,8 @@ class OnNodes:
         middle = (density[1:] + density[:-1]) / 2
         total = np.concatenate([[0.0], np.cumsum(middle * np.diff(x))])
         wanted = int(np.ceil(total[-1] / WIDTH))
-        count = padded_size(max(wanted, FEWEST_NODES), 1) + 1
+        wanted = min(max(wanted, FEWEST_NODES), MOST_NODES)
+        count = padded_size(wanted, 1) + 1
         nodes = np.interp(np.linspace(0, total[-1], count), total, x)
         log_weights = -(nodes**2) / 2 - np.log(np.interp(nodes, x, density))
         log_weights -= logsumexp(log_weights)
