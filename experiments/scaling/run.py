@@ -27,7 +27,7 @@ Spec = dict[str, Any]
 #: Kinds of cases with a worker of their own name.
 APART = (
     "peers", "bayes", "twins", "front_door", "factors", "reading", "sparse", "repeated",
-    "comparisons",
+    "comparisons", "predict",
 )  # fmt: skip
 #: Cases at their full size, with the targets in the units of the rows.
 FULL: dict[str, Spec] = {
@@ -104,6 +104,11 @@ FULL: dict[str, Spec] = {
         "min_ratios": {"plain": 500, "style": 100},
         "large": 10_000_000, "max_large": 5,
     },
+    "predict": {
+        "kind": "predict", "subjects": 5041, "items": 249, "side": 1000,
+        "claim": [100, 1000], "new": 10_000, "people": [500, 2000],
+        "targets": {"folds": 10, "reml": 10, "claim": 1, "new": 2},
+    },
     "peers": {"kind": "peers", "subjects": 1000, "items": 200},
 }  # fmt: skip
 #: The same cases, small enough for a look.
@@ -142,6 +147,10 @@ SMALL: dict[str, Spec] = {
         "kind": "repeated", "subjects": 60, "items": 30, "sizes": [2 * [[60, 30]]],
     },
     "comparisons": {"kind": "comparisons", "subjects": 20, "items": 5000},
+    "predict": {
+        "kind": "predict", "subjects": 200, "items": 30, "side": 30,
+        "claim": [20, 40], "new": 20, "people": [100],
+    },
     "peers": {"kind": "peers", "subjects": 200, "items": 30},
 }  # fmt: skip
 
