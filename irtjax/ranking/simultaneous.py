@@ -62,7 +62,7 @@ def simultaneous_z(
     scale = np.zeros_like(error)
     # Errors that are equal up to rounding make no difference.
     np.divide(1.0, error, out=scale, where=error > 1e-9 * errors.error.max())
-    draws = _draws(errors, size, num_draws, generator)
+    draws = draw_errors(errors, size, num_draws, generator)
     critical = np.inf
     while scale.any():
         critical = float(np.quantile(_largest(draws, scale), level))
@@ -73,9 +73,15 @@ def simultaneous_z(
     return critical
 
 
-def _draws(errors: ScoreErrors, size: int, num_draws: int, generator) -> np.ndarray:
+def draw_errors(
+    errors: ScoreErrors, size: int, num_draws: int, generator
+) -> np.ndarray:
     """Errors of all subjects, `[draws, subjects]`."""
     own, factor = errors.own(), errors.shared
+    if factor is not None and factor.shape[1] > size:
+        # Items that all subjects share are many; a square factor has the same product.
+        values, vectors = np.linalg.eigh(factor @ factor.T)
+        factor = vectors * np.sqrt(np.maximum(values, 0))
     if errors.covariance is not None:
         values, vectors = np.linalg.eigh((errors.covariance + errors.covariance.T) / 2)
         own, factor = np.zeros(size), vectors * np.sqrt(np.maximum(values, 0))

@@ -40,7 +40,7 @@ from irtjax.numerics.random_keys import seed_of
 from irtjax.ranking.accuracy import accuracies, paired_difference
 from irtjax.ranking.paired import paired_means
 from irtjax.ranking.pairs import ScoreErrors
-from irtjax.ranking.simultaneous import rank_sets, simultaneous_z
+from irtjax.ranking.simultaneous import draw_errors, rank_sets, simultaneous_z
 from irtjax.validity.reliability import alpha_of
 
 if TYPE_CHECKING:
@@ -440,15 +440,7 @@ class _Judge(NamedTuple):
         draws = min(DRAWS, max(1_000, MOST_DIFFERENCES // theta.size**2))
         critical = simultaneous_z(theta, errors, self.level, draws, self.rng)
         best, worst = (x[self.first] for x in rank_sets(theta, errors, critical))
-        shared = (
-            errors.shared if errors.shared is not None else np.zeros((len(theta), 0))
-        )
-        draws = self.rng.standard_normal((DRAWS, theta.size)) * errors.own()
-        draws = (
-            theta
-            + draws
-            + self.rng.standard_normal((DRAWS, shared.shape[1])) @ (shared.T)
-        )
+        draws = theta + draw_errors(errors, theta.size, DRAWS, self.rng)
         above = (draws > draws[:, [self.first]]).sum(axis=1)
         verdict = _verdict(worst <= most, best > most)
         rank = 1.0 + int(np.sum(theta > theta[self.first] + 1e-12))
