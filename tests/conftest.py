@@ -62,6 +62,8 @@ LONG_FILES = (
     "test_laplace.py",
     "test_mm.py",
     "test_scores.py",
+    "test_numpyro_model.py",
+    "test_transformations.py",
     "test_covariance_draws.py",
     "test_functional.py",
     "test_distinct_items.py",
@@ -87,6 +89,9 @@ LONG_FILES = (
     "test_priors.py",
     "test_small.py",
     "test_adapt.py",
+    # These would be the last of all.
+    "test_dimensionality.py",
+    "test_stability.py",
 )
 
 
