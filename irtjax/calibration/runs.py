@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 #: What a fit notes of models with one run.
 ONE_RUN = (
-    "intervals are of this run of each model: run_sd adds how scores differ from run to"
-    " run"
+    "intervals are of this run of each model: run_sd= adds how scores differ from run"
+    " to run"
 )
 
 

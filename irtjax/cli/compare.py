@@ -173,11 +173,14 @@ class _Pair:
             return []
         from irtjax.calibration.runs import ONE_RUN
         from irtjax.calibration.scale import compares_means
+        from irtjax.cli.errors import as_options
         from irtjax.report.summary import direction_sentences
 
         means = compares_means(self.fit)
         lines = _sentences(self.first, self.second, self.result, level, means)
-        lines += [f"{ONE_RUN[0].upper()}{ONE_RUN[1:]}."] * (ONE_RUN in self.fit.notes)
+        if ONE_RUN in self.fit.notes:
+            text = as_options(ONE_RUN)
+            lines.append(f"{text[0].upper()}{text[1:]}.")
         return lines + direction_sentences(self.fit)
 
 
