@@ -9,6 +9,7 @@ from experiments.aims import (
     factor_search,
     factors,
     few_subjects,
+    generalise,
     heterogeneity,
     reliability,
     short_tests,
@@ -115,3 +116,13 @@ def test_size_and_date_explain_open_models(shared_data):
     rows = size_and_time.main(["--only", "LiveCodeBench"])
     assert rows[0]["models"] == 10 and rows[0]["explained"] > 0.7
     assert rows[1]["predicted"] == 6
+
+
+@pytest.mark.slow
+def test_penalties_small(tmp_path):
+    generalise.main(["--only", "penalty", "--out", str(tmp_path)])
+    with (tmp_path / "generalise_penalty.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["penalty"]) for row in rows] == pytest.approx([1, 0.5])
+    # The book's best of plug-in estimates on these folds is -.5096.
+    assert all(-0.512 < float(row["log_score"]) < -0.508 for row in rows)
