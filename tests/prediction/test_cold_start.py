@@ -72,6 +72,25 @@ def test_variances_maximise_a_dense_laplace_approximation():
     assert minus(logs) - best.fun < 1e-4
 
 
+def test_crossed_effects_are_those_of_lme4(shared_data, monkeypatch):
+    """`glmer(r2 ~ 1 + (1 | id) + (1 | item), binomial, VerbAgg)` of lme4 1.1-31.
+
+    Its mean has no prior and is not integrated out: here it is an offset.
+    """
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(shared_data / "classic" / "verbagg.parquet").to_pandas()
+    right = (rows.select_dtypes("number").to_numpy() > 0).astype(float)
+    assert right.shape == (316, 24)
+    monkeypatch.setattr("irtjax.prediction.crossed_effects.MEAN_SD", 1e-4)
+    data = Responses(right.T, np.ones_like(right.T))
+    effects = fit_effects(data, offset=-0.16260854)
+    # lme4 stops at a relative change of 1e-6 or so of the deviance.
+    assert effects.log_likelihood == pytest.approx(-4101.54880674, abs=1e-4)
+    sd = [effects.row_variances.residual**0.5, effects.column_variances.residual**0.5]
+    assert sd == pytest.approx([1.1294896, 1.3733358], rel=1e-4)
+
+
 def test_new_items_are_predicted_with_intervals_that_cover():
     right, features, difficulty = simulated(1)
     new = np.arange(0, ITEMS, 3)
