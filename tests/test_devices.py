@@ -168,6 +168,43 @@ def test_fits_over_1_2_and_4_devices_are_equal_to_the_last_bit(method):
             np.testing.assert_allclose(first[name], column, atol=6e-5)
 
 
+def table_of_lengths() -> irtjax.ResponseTable:
+    """Responses of 61 subjects to 6 items with their lengths, a tenth missing."""
+    rng = np.random.default_rng(5)
+    ability, shape = rng.normal(size=(61, 1)), (61, 6)
+    speed = 0.5 * ability + 0.8 * rng.normal(size=ability.shape)
+    chance = 1 / (1 + np.exp(-ability - rng.normal(size=6)))
+    values = (rng.random(shape) < chance).astype(float)
+    values[rng.random(shape) < 0.1] = np.nan
+    lengths = np.exp(5 - 0.5 * speed + 0.4 * rng.normal(size=shape))
+    lengths[np.isnan(values)] = np.nan
+    return irtjax.ResponseTable.from_arrays(values, lengths=lengths)
+
+
+def test_sums_of_response_lengths_are_equal_to_the_last_bit():
+    data = table_of_lengths().responses(length_offset=1.0)
+    model = irtjax.MODELS["lart"]()
+    problem = irtjax.Problem.create(model, data)
+    at = irtjax.start_values(model, data).lengths
+    assert model.lengths is not None and at is not None
+
+    @eqx.filter_jit
+    def sums(data):
+        summary = model.lengths.summary(at, data)
+        mean, variance = model.lengths.ability(at, summary)
+        speed = model.lengths.speed(at, summary, mean, variance)
+        update = model.lengths.improve(at, data, mean, variance, speed)
+        return update.folded, summary
+
+    divided = [divide_problem(problem, np.float64, mesh_of(n)).data for n in SIZES]
+    first, *others = (jax.device_get(sums(each)) for each in divided)
+    for other in others:
+        chex.assert_trees_all_equal(first, other)
+    folded, summary = sums(data)
+    own = first[0], jax.tree.map(lambda x: x[:61], first[1])
+    chex.assert_trees_all_close(own, (folded, summary), rtol=1e-12)
+
+
 @pytest.mark.slow
 def test_complete_scores_gain_rows_without_responses():
     rng = np.random.default_rng(1)

@@ -122,6 +122,7 @@ class Devices(opt.Machine):
         import jax
 
         try:
+            self._meet()
             yield
             jax.distributed.shutdown()
         except RuntimeError as error:  # JAX's errors of collectives are of this class.
@@ -129,6 +130,25 @@ class Devices(opt.Machine):
                 raise
             os.write(2, f"{error}\n".encode())
             os._exit(LOST)
+
+    def _meet(self) -> None:
+        """Opens the channels between all devices, before anything takes long.
+
+        gloo opens them at the first sum, and waits 30 s for each process. Later one may
+        still compile that long when another one has begun to compute.
+        """
+        self.prepare()
+        import jax
+        import numpy as np
+        from jax.sharding import NamedSharding, PartitionSpec
+
+        mesh = self.mesh()
+        each = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+        all_of_them = NamedSharding(mesh, PartitionSpec())
+        ones = jax.make_array_from_callback((mesh.size,), each, lambda _: np.ones(1))
+        jax.block_until_ready(
+            jax.jit(lambda x: x.sum(), out_shardings=all_of_them)(ones)
+        )
 
     def _connect(self) -> None:
         """Connects the processes, before JAX starts.

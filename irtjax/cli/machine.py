@@ -34,7 +34,11 @@ def prepare(
     compiling.watch()
     jax.config.update("jax_enable_x64", not float32)
     if devices is not None:
+        from irtjax.numerics.programs import store_in
+
         jax.config.update("jax_num_cpu_devices", devices)
+        # One device would compute by other programs than several.
+        store_in(None)
     # Numbers that do not exist are NaN, and no mistake.
     jax.config.update("jax_debug_nans", False)
     jax.config.update("jax_debug_infs", False)

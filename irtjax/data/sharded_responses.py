@@ -61,7 +61,7 @@ class ShardedResponses(AbstractResponses):
     """Responses with the rows of a dense matrix divided over devices.
 
     Attributes:
-        cells: Values, mask and trials, `[subjects, items]`, divided by rows.
+        cells: Values, mask, trials and lengths, `[subjects, items]`, divided by rows.
         mesh: The devices, along one axis.
     """
 
@@ -88,7 +88,11 @@ class ShardedResponses(AbstractResponses):
             )
 
         cells = Responses(
-            *(put(x, rows) for x in (data.values, data.observed, data.trials))
+            put(data.values, rows),
+            put(data.observed, rows),
+            put(data.trials, rows),
+            put(data.log_length, rows),
+            put(data.length_observed, rows),
         )
         return cls(
             cells,

@@ -169,6 +169,13 @@ class LengthEstimates(NamedTuple):
     covariance: LengthCovariance | None
     speed: SpeedError | None
 
+    def select(self, rows: slice) -> LengthEstimates:
+        """Those of some subjects."""
+        cut = lambda tree: jax.tree.map(lambda x: x[rows], tree)
+        summary, constant = cut((self.part.summary, self.part.constant))
+        part = self.part._replace(summary=summary, constant=constant)
+        return self._replace(part=part, speed=cut(self.speed))
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Estimates:
@@ -314,6 +321,7 @@ def cut_estimates(padded: Estimates, problem: Problem) -> Estimates:
         unfinished=cut(padded.unfinished, rows),
         infinite=cut(padded.infinite, rows),
         diverging=cut(padded.diverging, columns),
+        lengths=padded.lengths and padded.lengths.select(rows),
     )
 
 

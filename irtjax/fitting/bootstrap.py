@@ -21,7 +21,7 @@ from irtjax.inference.vector_scores import score_factors
 from irtjax.likelihood.problem import Parameters, Problem, Start
 from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
-from irtjax.numerics.programs import stored_jit
+from irtjax.numerics.programs import stored_jit, unstored_over_devices
 from irtjax.numerics.progress import watched
 from irtjax.numerics.random_keys import as_key
 
@@ -47,6 +47,7 @@ class Bootstrap(NamedTuple):
     weight: Float[Array, "replicates size"]
 
 
+@unstored_over_devices
 @full_precision
 def bootstrap(
     problem: Problem,

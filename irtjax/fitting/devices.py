@@ -87,6 +87,6 @@ def whole(problem: Problem, task: Task, solution: Any) -> tuple[Problem, Any]:
 
 def joined(estimates: Estimates, problem: Problem) -> Estimates:
     """Estimates of the problem that was divided, with arrays of this process alone."""
-    fields = "parameters", "coordinates", "covariance", "expected"
+    fields = "parameters", "coordinates", "covariance", "expected", "lengths"
     arrays = {name: on_one_device(getattr(estimates, name)) for name in fields}
     return cut_estimates(dataclasses.replace(estimates, **arrays), problem)

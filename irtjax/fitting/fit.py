@@ -31,9 +31,11 @@ from irtjax.models.factors import Factor
 from irtjax.models.model import Model
 from irtjax.models.multilevel.specification import AbstractMultilevel
 from irtjax.numerics.precision import full_precision
+from irtjax.numerics.programs import unstored_over_devices
 from irtjax.numerics.random_keys import as_key
 
 
+@unstored_over_devices
 @full_precision
 def fit(
     data: ResponseTable | Any,

@@ -9,7 +9,7 @@ Gradients of the lengths are quadratic in (theta, tau): few terms are exact.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -26,11 +26,17 @@ from irtjax.inference.gradients import (
     complete_information,
     frame_rows_of,
     make_setting,
+    with_data,
 )
 from irtjax.inference.inversion import blocks_at, leading_rows
 from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.problem import Problem
-from irtjax.models.lengths import LengthCoordinates, LengthParameters, Lengths
+from irtjax.models.lengths import (
+    LengthCoordinates,
+    LengthParameters,
+    Lengths,
+    LengthSummary,
+)
 from irtjax.models.model import Population
 from irtjax.numerics.kernels import (
     BLOCK_BYTES,
@@ -106,27 +112,32 @@ def speed_error(
     part and item by item.
     """
     model, zero = part.model, jnp.zeros_like(ability)
-    assert data.log_length is not None
     speed = lambda at: model.speed(at, model.summary(at, data), ability, zero).mean
     shared = _along(model, part.parameters, covariance.shared_lengths, speed).T
-    items, rho = part.parameters
-    omega, phi, variance = items
+    rho = part.parameters.correlation
     rest = 1 - rho**2
     v = 1 / (1 / rest + part.summary.precision)
     by_slope = -v
     by_precision = -(v**2) * (rho * ability / rest - part.summary.slope)
-    gap = data.log_length - omega
-    by_column = (
-        -by_slope[:, None] * phi,
-        by_slope[:, None] * gap + 2 * by_precision[:, None] * phi,
-        -phi * (by_slope[:, None] * gap + by_precision[:, None] * phi),
-    )
-    moves = jnp.stack(by_column, axis=-1) / variance[:, None]
-    if data.length_observed is not None:
-        moves = jnp.where(data.length_observed[..., None], moves, 0)
     rows = jnp.stack(covariance.shared_lengths[:LENGTH_COLUMNS], axis=-1)
     own = covariance.lengths - jnp.einsum("rja,rjb->jab", rows, rows)
-    added = jnp.einsum("sja,jab,sjb->s", moves, own, moves)
+
+    def of_rows(some: Responses, derivatives: tuple[Array, Array], items: Any) -> Any:
+        by_slope, by_precision = (x[:, None] for x in derivatives)
+        omega, phi, variance = items
+        assert some.log_length is not None
+        gap = some.log_length - omega
+        by_column = (
+            -by_slope * phi,
+            by_slope * gap + 2 * by_precision * phi,
+            -phi * (by_slope * gap + by_precision * phi),
+        )
+        moves = jnp.stack(by_column, axis=-1) * (1 / variance)[:, None]
+        if some.length_observed is not None:
+            moves = jnp.where(some.length_observed[..., None], moves, 0)
+        return None, jnp.einsum("sja,jab,sjb->s", moves, own, moves)
+
+    added = data.fold(of_rows, (by_slope, by_precision), part.parameters.items)[1]
     return SpeedError(shared, jnp.maximum(added, 0))
 
 
@@ -146,11 +157,12 @@ def length_covariance(
     terms = default_terms(problem.data) if num_terms is None else num_terms
     terms = max(terms, 2)
     dtype, count = coordinates.dtype, problem.data.num_subjects
+    size = _block_size(problem, terms, dtype.itemsize)
     sums = blocks_in_stretches(
         lambda *part: _sums(problem, coordinates, lengths, nodes, terms, *part),
         lambda: _Sums.none(problem, dtype),
         count,
-        _block_size(problem, terms, dtype.itemsize),
+        count if problem.data.is_divided else size,
     )
     return _inverted(problem, coordinates, lengths, nodes, sums)
 
@@ -205,26 +217,31 @@ def _sums(
     assert part is not None
     dtype, data = coordinates.dtype, problem.data
     setting = make_setting(problem, coordinates, _standard(dtype), nodes)
-    size = _block_size(problem, num_terms, dtype.itemsize)
     of_accuracy = problem.free.size
 
-    def body(carry: _Sums, begin, is_new) -> _Sums:
-        ability = ability_block(setting, begin, size, num_terms)
-        weight = jnp.where(is_new, block_weights(setting, begin, size), 0)
-        root = jnp.sqrt(weight)
-        seen = _Seen.of(part, data, begin, size)
-        new, rows = _length_gradients(part, seen, ability, setting.nodes, weight)
-        accuracy = ability.gradients[1:] * root[:, None]
-        # Rows: the terms of ability, then the three with the noise of speed.
-        accuracy = accuracy[..., :of_accuracy]
-        none = jnp.zeros((3, *accuracy.shape[1:]), dtype)
-        joint = jnp.concatenate([jnp.concatenate([accuracy, none]), *rows], axis=-1)
-        joint = joint.reshape((num_terms + 3) * size, -1)
-        parts = _Sums(joint.T @ joint, *new, jnp.sum(weight))
-        return jax.tree.map(jnp.add, carry, parts)
+    def of_some(some: Responses, summary: LengthSummary) -> tuple[_Sums, None]:
+        own = with_data(setting, some)
+        size = _block_size(own.problem, num_terms, dtype.itemsize)
 
-    init = _Sums.none(problem, dtype) if into is None else into
-    return scan_subject_blocks(body, init, data.num_subjects, size, between)
+        def body(carry: _Sums, begin, is_new) -> _Sums:
+            ability = ability_block(own, begin, size, num_terms)
+            weight = jnp.where(is_new, block_weights(own, begin, size), 0)
+            root = jnp.sqrt(weight)
+            seen = _Seen.of(part, summary, some, begin, size)
+            new, rows = _length_gradients(part, seen, ability, own.nodes, weight)
+            accuracy = ability.gradients[1:] * root[:, None]
+            # Rows: the terms of ability, then the three with the noise of speed.
+            accuracy = accuracy[..., :of_accuracy]
+            none = jnp.zeros((3, *accuracy.shape[1:]), dtype)
+            joint = jnp.concatenate([jnp.concatenate([accuracy, none]), *rows], -1)
+            joint = joint.reshape((num_terms + 3) * size, -1)
+            parts = _Sums(joint.T @ joint, *new, jnp.sum(weight))
+            return jax.tree.map(jnp.add, carry, parts)
+
+        init = _Sums.none(problem, dtype) if into is None else into
+        return scan_subject_blocks(body, init, some.num_subjects, size, between), None
+
+    return data.fold(of_some, part.summary)[0]
 
 
 def _standard(dtype) -> Population:
@@ -306,7 +323,14 @@ class _Seen(NamedTuple):
     slope: Float[Array, " block"]
 
     @classmethod
-    def of(cls, part: LengthPart, data: Responses, begin, size: int) -> _Seen:
+    def of(
+        cls,
+        part: LengthPart,
+        summary: LengthSummary,
+        data: Responses,
+        begin: Array,
+        size: int,
+    ) -> _Seen:
         """The block from a subject on; distances are 0 where there is no length."""
         assert data.log_length is not None
         length = take_block(data.log_length, begin, size)
@@ -314,7 +338,7 @@ class _Seen(NamedTuple):
         mask = jnp.ones_like(length) if seen is None else seen.astype(length.dtype)
         gap = (length - part.parameters.items.speed_intercept) * mask
         of = lambda array: take_block(array, begin, size)
-        return cls(mask, gap, of(part.summary.precision), of(part.summary.slope))
+        return cls(mask, gap, of(summary.precision), of(summary.slope))
 
 
 def _length_gradients(part: LengthPart, seen: _Seen, ability, theta, weight):
@@ -342,9 +366,11 @@ def _length_gradients(part: LengthPart, seen: _Seen, ability, theta, weight):
     moments = [jnp.stack(part) for part in (first, second, cross, square)]
     t, u, product, own = (m[..., None] for m in moments)
 
-    slope = -(gap * t + phi * u * mask) / variance
-    of_variance = (2 * gap * phi * t + phi**2 * u * mask) / (2 * variance)
-    gradients = jnp.stack([phi * t * mask / variance, slope, of_variance], axis=-1)
+    # XLA turns some divisions into products, on several devices others than on one.
+    inverse = 1 / variance
+    slope = -(gap * t + phi * u * mask) * inverse
+    of_variance = (2 * gap * phi * t + phi**2 * u * mask) * (0.5 * inverse)
+    gradients = jnp.stack([phi * t * mask * inverse, slope, of_variance], axis=-1)
     gradients = gradients.reshape(*gradients.shape[:2], -1)
     # d log N(theta, tau; rho) / d rho, times d rho / d atanh rho = 1 - rho^2.
     of_rho = (product * (1 + rho**2) - rho * (own + u)) / rest

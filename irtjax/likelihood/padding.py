@@ -26,6 +26,8 @@ from irtjax.numerics.executables import FEW_NUMBERS
 MOST_PADDED = 2**26
 #: The arrays of `Responses` that are padded: by cell, by subject and by item.
 _CELLS, _SUBJECTS = ("values", "observed", "trials"), ("subject_weight", "evidence")
+#: Those of cells that are only divided.
+_LENGTHS = "log_length", "length_observed"
 
 
 def padded_size(count: int, halvings: int = 2) -> int:
@@ -97,14 +99,16 @@ def divide_problem(problem: Problem, dtype: Any, mesh: Mesh) -> Problem:
     if not is_own.all():
         arrays = {
             name: _enlarged(getattr(data, name), count)
-            for name in (*_CELLS, *_SUBJECTS)
+            for name in (*_CELLS, *_LENGTHS, *_SUBJECTS)
             if getattr(data, name) is not None
         }
         weight = np.asarray(arrays.get("subject_weight", 1.0), dtype)
         arrays["subject_weight"] = np.where(is_own, weight, 0).astype(dtype)
         if not _is_weighed(problem.model):
-            observed = arrays.get("observed", np.ones(arrays["values"].shape, bool))
-            arrays["observed"] = observed & is_own[:, None]
+            every = np.ones(arrays["values"].shape, bool)
+            seen = ["observed"] + ["length_observed"] * problem.model.has_lengths
+            for name in seen:
+                arrays[name] = arrays.get(name, every) & is_own[:, None]
         data = dataclasses.replace(data, **arrays)
     divided: Any = ShardedResponses.of(data, mesh)
     return dataclasses.replace(problem, data=divided)

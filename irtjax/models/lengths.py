@@ -14,7 +14,7 @@ of an accuracy model changes.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -107,16 +107,18 @@ class Lengths(eqx.Module):
         log p(T) = sum_j log N(log T_j; omega_j, lambda_j)
                    - log(1 + A) / 2 + S^2 / (2 (1 + A)).
         """
-        omega, phi, variance = parameters.items
-        residual, scaled = _log_length(data) - omega, phi / variance
-        density = residual**2 / variance + jnp.log(variance) + _LOG_TWO_PI
-        square = jnp.broadcast_to(phi * scaled, residual.shape)
-        parts = square, residual * scaled, -0.5 * density
-        if data.item_weight is not None:
-            parts = [part * data.item_weight.astype(part.dtype) for part in parts]
-        precision, slope, total = (
-            jnp.sum(_where_seen(data, part), axis=1) for part in parts
-        )
+
+        def of_rows(part: Responses, _: Any, items: LengthItems) -> Any:
+            omega, phi, variance = items
+            residual, scaled = _log_length(part) - omega, phi / variance
+            density = residual**2 / variance + jnp.log(variance) + _LOG_TWO_PI
+            square = jnp.broadcast_to(phi * scaled, residual.shape)
+            terms = square, residual * scaled, -0.5 * density
+            if part.item_weight is not None:
+                terms = [x * part.item_weight.astype(x.dtype) for x in terms]
+            return None, [jnp.sum(_where_seen(part, x), axis=1) for x in terms]
+
+        precision, slope, total = data.fold(of_rows, None, parameters.items)[1]
         total = total - 0.5 * jnp.log1p(precision) + 0.5 * slope**2 / (1 + precision)
         return LengthSummary(precision, slope, total)
 
@@ -224,13 +226,18 @@ class Lengths(eqx.Module):
         weight = _subject_weight(data, mean.dtype)
         total = jnp.sum(weight)
         items = parameters.items
-        residual = _where_seen(data, _log_length(data) - items.speed_intercept)
         second = speed.variance + speed.mean**2
-        on = jnp.stack([jnp.ones_like(mean), speed.mean, second]) * weight
-        seen = _where_seen(data, jnp.ones_like(residual))
-        count, first, square = on @ seen
-        sum_residual, sum_product, _ = on @ residual
-        sum_square = weight @ residual**2
+        moments = jnp.stack([jnp.ones_like(mean), speed.mean, second], axis=1)
+
+        def of_some(part: Responses, moments: Array, intercept: Array) -> Any:
+            residual = _where_seen(part, _log_length(part) - intercept)
+            weight = _subject_weight(part, moments.dtype)
+            on = moments.T * weight
+            seen = _where_seen(part, jnp.ones_like(residual))
+            return (on @ seen, on @ residual, weight @ residual**2), None
+
+        sums, _ = data.fold(of_some, moments, items.speed_intercept)
+        (count, first, square), (sum_residual, sum_product, _), sum_square = sums
         n = jnp.maximum(count, 1e-6)
         centred_square = jnp.maximum(square - first**2 / n, 1e-6)
         phi = -(sum_product - sum_residual * first / n) / centred_square

@@ -31,10 +31,11 @@ import pickle
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, update_wrapper
+from contextvars import ContextVar
+from functools import cache, update_wrapper, wraps
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import equinox as eqx
 import jax
@@ -45,6 +46,7 @@ from irtjax.numerics.executables import Program, compile_program, load_program
 from irtjax.numerics.forms import split
 from irtjax.numerics.precision import full_precision
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 #: Packages whose objects may be static arguments: their releases are in the key.
@@ -64,6 +66,8 @@ NEUTRAL = (
 #: The folder of programs, once it is known.
 _folder: Path | None = None
 _chosen = False
+#: Whether calls run stored programs: see `unstored_over_devices`.
+_stores = ContextVar("stores", default=True)
 
 
 def store_in(folder: Path | str | None) -> None:
@@ -98,6 +102,28 @@ def _storing() -> Path | None:
     return _folder
 
 
+def unstored_over_devices(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that runs no stored programs where it is called with a mesh.
+
+    Stored programs are of processes with one device, and small ones are compiled by
+    other options (`executables.QUICK`), so they round otherwise: rotated loadings moved
+    by up to 3e-8. Over devices results must not depend on their number.
+
+    >>> unstored_over_devices(lambda mesh=None: _stores.get())(mesh="two devices")
+    False
+    """
+
+    @wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        token = _stores.set(_stores.get() and kwargs.get("mesh") is None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _stores.reset(token)
+
+    return wrapped
+
+
 class stored_jit(Generic[R]):
     """`equinox.filter_jit` of a function of a module, with programs stored on disk.
 
@@ -113,7 +139,7 @@ class stored_jit(Generic[R]):
     @full_precision
     def __call__(self, *args: Any, **kwargs: Any) -> R:
         """The result, by a stored program where there may be one."""
-        folder = _storing()
+        folder = _storing() if _stores.get() else None
         if folder is not None:
             arrays, form = split((args, kwargs))
             key = self._key(arrays, form)

@@ -22,6 +22,7 @@ from irtjax.fitting.fit import fit
 from irtjax.models.families.shares import ShareScores
 from irtjax.models.model import Model
 from irtjax.numerics.precision import full_precision
+from irtjax.numerics.programs import unstored_over_devices
 from irtjax.numerics.progress import watched
 from irtjax.numerics.random_keys import as_key, split_key
 from irtjax.subsets.crossfit import (
@@ -52,6 +53,7 @@ from irtjax.subsets.subset import Shrunken
 ENOUGH_SUBJECTS = 20
 
 
+@unstored_over_devices
 @full_precision
 def shrink(
     data: ResponseTable | Any,
@@ -258,6 +260,7 @@ def _candidates(rule: str, special: bool, folds: int) -> tuple[tuple[str, ...], 
     return (first,), f"rule taken: {first}, because no subjects are left out (folds 0)"
 
 
+@unstored_over_devices
 @full_precision
 def subset_errors(
     data: ResponseTable | Any,

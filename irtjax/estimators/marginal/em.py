@@ -166,8 +166,8 @@ class EM(AbstractAscent, AbstractOnNodes):
         )
 
     def divides(self, model: Any) -> bool:
-        """Whether a model has one ability, and no lengths."""
-        return not (model.multilevel or model.several or model.has_lengths)
+        """Whether a model has one ability."""
+        return not (model.multilevel or model.several)
 
     def subject_order(self, table: ResponseTable) -> np.ndarray | None:
         """By accuracy in large data: neighbours share a window of nodes.

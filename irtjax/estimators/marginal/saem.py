@@ -199,8 +199,8 @@ class SAEM(AbstractOnNodes):
         check_least("SAEM", self, num_steps=1, num_draws=1, num_newton=1)
 
     def divides(self, model: Any) -> bool:
-        """Whether draws are on nodes, of a model with one ability and no lengths."""
-        plain = not (model.multilevel or model.several or model.has_lengths)
+        """Whether draws are on nodes, of a model with one ability."""
+        plain = not (model.multilevel or model.several)
         return plain and self.sampler == "grid"
 
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> SAEMState:
