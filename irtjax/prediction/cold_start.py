@@ -355,6 +355,24 @@ def _result(effects, known, blocks, observed, level, warnings) -> ColdStart:
             "observed": observed[side],
         }
         tables.append(pa.table(columns))
+    effect_rows, variance_rows, contrasts = _effects(effects, blocks, quantile)
+    return ColdStart(
+        tables[1],
+        tables[0],
+        pa.Table.from_pylist(effect_rows, schema=_effect_schema()),
+        pa.Table.from_pylist(variance_rows),
+        chance,
+        logit,
+        deviation,
+        level,
+        effects.log_likelihood,
+        contrasts,
+        warnings,
+    )
+
+
+def _effects(effects: CrossedEffects, blocks, quantile: float):
+    """Rows of effects and of variances, and effects of labels by column."""
     effect_rows, variance_rows, contrasts = [], [], {}
     parts = (
         ("subject", 1.0, blocks[0], effects.row_blocks, effects.row_variances),
@@ -395,19 +413,7 @@ def _result(effects, known, blocks, observed, level, warnings) -> ColdStart:
             {"of": what, "part": name, "sd": part**0.5, "share": part / whole}
             for name, part in shares
         ]
-    return ColdStart(
-        tables[1],
-        tables[0],
-        pa.Table.from_pylist(effect_rows, schema=_effect_schema()),
-        pa.Table.from_pylist(variance_rows),
-        chance,
-        logit,
-        deviation,
-        level,
-        effects.log_likelihood,
-        contrasts,
-        warnings,
-    )
+    return effect_rows, variance_rows, contrasts
 
 
 def _effect_schema() -> pa.Schema:
