@@ -185,10 +185,9 @@ def _maximum(
     """Difficulties by Newton's method, the information there, and the value."""
     difficulty = np.zeros(size)
     value = value_of(difficulty)
-    for step_number in range(STEPS):
-        gradient, information = derivatives(difficulty)
-        if step_number == 0:
-            _check_connected(information)
+    gradient, information = derivatives(difficulty)
+    _check_connected(information)
+    for _ in range(STEPS):
         # All difficulties may move together: a multiple of 11' fixes their mean.
         fixed = information + np.trace(information) / size**2
         step = np.linalg.solve(fixed, gradient)
@@ -203,6 +202,7 @@ def _maximum(
                 break
             step = step / 4
         difficulty, value = trial, new
+        gradient, information = derivatives(difficulty)
     return difficulty, information, value
 
 
