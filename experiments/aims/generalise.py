@@ -1,7 +1,7 @@
 """Predictions of unseen responses by kind of newness (AIMS 4.8), and a penalty (4.6.2).
 
-    python experiments/aims/generalise.py                     # small: a minute
-    python experiments/aims/generalise.py --full --only k16   # a row of the README
+    python experiments/aims/generalise.py                       # small
+    python experiments/aims/generalise.py --full --only gsm8k  # a table of the README
 
 `penalty` repeats the book's cross-validation (seed 42). `k16` and `k64` are responses
 of 300 subjects to 1,000 items drawn from published factors of a leaderboard

@@ -159,6 +159,11 @@ def _check(fit: Calibration) -> None:
             f"new items are of right and wrong responses or categories, and a"
             f" {model.name} model has others"
         )
+    if model.scale == "standard" and not model.family.has_slope:
+        raise ValueError(
+            f"items of a {model.name} model share a slope, which new ones lack: fit"
+            " rasch or 2pl"
+        )
     if model.family.common_columns:
         raise ValueError(
             f"items of a {model.name} model share parameters: fit one without, such as"

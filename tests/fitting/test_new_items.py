@@ -66,3 +66,13 @@ def test_what_cannot_be_calibrated_is_refused_or_left_out(fit, table):
     values[:, 0] = 0
     result = calibrate_items(fit, new.replace(values=values))
     assert result.table.num_rows == NEW - 1 and "'q25'" in result.warnings[0]
+
+
+def test_a_common_slope_is_refused():
+    """New items had slopes of 1 on the scale of abilities of standard deviation 1."""
+    rng = np.random.default_rng(0)
+    right = rng.random((60, 12)) < 1 / (1 + np.exp(-rng.normal(size=(60, 1))))
+    data = irtjax.ResponseTable.from_arrays(right)
+    fit = irtjax.fit(data.select(items=np.arange(10)), "1pl", method="em")
+    with pytest.raises(ValueError, match="share a slope, which new ones lack"):
+        calibrate_items(fit, data)
