@@ -102,6 +102,8 @@ if TYPE_CHECKING:
         discrimination_path as discrimination_path,
     )
     from irtjax.validity.filtering import filter_items as filter_items
+    from irtjax.validity.fit_statistics import compare_fits as compare_fits
+    from irtjax.validity.fit_statistics import fit_statistics as fit_statistics
     from irtjax.validity.forecast import forecast as forecast
     from irtjax.validity.generalisability import generalisability as generalisability
     from irtjax.validity.heterogeneity import heterogeneity as heterogeneity
@@ -165,6 +167,7 @@ _HOMES = {
     "clean": "data.cleaning",
     "cold_start": "prediction.cold_start",
     "compare": "fitting.verbs",
+    "compare_fits": "validity.fit_statistics",
     "cross_validate": "prediction.cross_validation",
     "dif": "validity.dif",
     "dimensions": "validity.dimensionality",
@@ -176,6 +179,7 @@ _HOMES = {
     "fit_comparisons": "comparisons.fit",
     "fit_jointly": "comparisons.joint",
     "fit_judges": "validity.judges",
+    "fit_statistics": "validity.fit_statistics",
     "forecast": "validity.forecast",
     "from_inspect": "harness.frames",
     "generalisability": "validity.generalisability",

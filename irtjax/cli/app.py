@@ -23,6 +23,7 @@ from irtjax.cli.dif import dif_command
 from irtjax.cli.dimensions import dimensions_command
 from irtjax.cli.estimate import estimate_command
 from irtjax.cli.fit import FitCommand, fit_command
+from irtjax.cli.fit_statistics import fit_statistics_command
 from irtjax.cli.forecast import forecast_command
 from irtjax.cli.generalise import generalise_command
 from irtjax.cli.history import history_command
@@ -115,6 +116,7 @@ app.command("shrink", cls=Command)(shrink_command)
 app.command("audit", cls=Command)(audit_command)
 app.command("dimensions", cls=Command)(dimensions_command)
 app.command("rasch", cls=Command)(rasch_command)
+app.command("fit-statistics", cls=Command)(fit_statistics_command)
 app.command("dif", cls=Command)(dif_command)
 app.command("stability", cls=Command)(stability_command)
 app.command("reliability", cls=Command)(reliability_command)

@@ -1,0 +1,327 @@
+"""Does a model fit? M2 and C2 with RMSEA, SRMSR, CFI; likelihood ratios of fits."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow as pa
+
+from irtjax.calibration.calibration import Calibration
+from irtjax.data.matching import match_all_items
+from irtjax.data.table import ResponseTable
+from irtjax.likelihood.quadrature import REACH
+from irtjax.models.model import check_one_ability
+from irtjax.numerics.kernels import equal_nodes
+from irtjax.validity.limited_information import (
+    Moments,
+    curves_of,
+    limited_fit,
+    p_value,
+    rmsea,
+)
+
+#: Nodes of a normal population, and standard deviations to either side. Integrals of
+#: curves of slope 10 are exact to 1e-8 at this spacing, of slope 20 to 1e-4.
+NODES, SPAN = 121, 6.0
+#: Items up to which the equations fit into about 2 GB.
+MOST_ITEMS = 400
+#: Pairs of items that `largest` lists.
+MOST_PAIRS = 10
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FitStatistics:
+    """How well a model reproduces means and correlations of its items.
+
+    Attributes:
+        name: "M2" for right and wrong responses, "C2" with more categories.
+        statistic: Chi-squared with `degrees` if the model holds.
+        degrees: Degrees of freedom.
+        p_value: Chance of a larger statistic if the model holds; NaN without degrees.
+        rmsea: Root mean square error of approximation: misfit by degree of freedom,
+            which does not grow with the number of subjects.
+        rmsea_interval: Its 90 % interval.
+        srmsr: Root mean square of the residual correlations of items.
+        cfi: Comparative fit index: 1 of a perfect model, 0 of independent items.
+        tli: Tucker-Lewis index, the same by degree of freedom.
+        num_subjects: Subjects who responded to every item; no others count.
+        residuals: `[items, items]` correlations, observed less expected.
+        largest: Pairs of items with the largest residual correlations.
+        notes: What to know about the numbers, each a sentence.
+    """
+
+    name: str
+    statistic: float
+    degrees: int
+    p_value: float
+    rmsea: float
+    rmsea_interval: tuple[float, float]
+    srmsr: float
+    cfi: float
+    tli: float
+    num_subjects: int
+    residuals: np.ndarray
+    largest: pa.Table
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        low, high = self.rmsea_interval
+        return (
+            f"{self.name} {self.statistic:,.2f} with {self.degrees:,} degrees of"
+            f" freedom (p {self.p_value:.2g}), RMSEA {self.rmsea:.3f} (90 % interval"
+            f" {low:.3f} to {high:.3f}), SRMSR {self.srmsr:.3f}, CFI {self.cfi:.3f}"
+        )
+
+
+def fit_statistics(fit: Calibration, table: ResponseTable) -> FitStatistics:
+    """Tests a fit against the means and products of its items' responses.
+
+    M2 (Maydeu-Olivares and Joe 2006) for right and wrong responses, C2 (Cai and Monroe
+    2014) for more categories, from shares of categories and mean products of scores:
+    `irtjax.validity.limited_information` has the formula. RMSEA is
+    sqrt(max(M2 - df, 0) / (df (N - 1))), SRMSR the root mean square of residual
+    correlations, CFI 1 - max(M2 - df, 0) / max(M2_0 - df_0, 0) with M2_0 of independent
+    items, N sum r^2 over pairs of items.
+
+    Args:
+        fit: A fit of a model with one ability by a marginal method (`em`).
+        table: The responses that were fitted. Subjects with missing responses are left
+            out, which requires that responses are missing at random.
+
+    Raises:
+        ValueError: If the model has several abilities, integrates items out, has fixed
+            parameters or no categories; if responses are shares of trials; if items
+            differ from those of the fit or are more than 400; or if no two subjects
+            responded to every item.
+
+    >>> import irtjax
+    >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]] * 5
+    >>> table = irtjax.ResponseTable.from_arrays(data)
+    >>> fit = irtjax.fit(table, "rasch", method="em")
+    >>> irtjax.fit_statistics(fit, table).degrees  # 10 moments, 5 parameters
+    5
+    """
+    family = fit.model.family
+    _check(fit, table)
+    values, notes = _complete(table)
+    places = match_all_items(table, fit.item_names, "test", fit.item_contents)
+    items = jax.tree.map(lambda x: jnp.asarray(x)[places], fit.parameters.items)
+    standard, weights = _population(fit)
+    population = fit.parameters.population
+    nodes = float(population.mean) + float(population.sd) * standard
+    parameters, with_scale = _parameters(fit, items)
+    curves = curves_of(family, fit.model.unconstrain(items), items, nodes, standard)
+    observed = Moments.of(values, curves.codes)
+    result = limited_fit(curves, weights, observed, parameters, with_scale)
+    degrees, size = result.degrees, observed.size
+    if degrees <= 0:
+        notes += ("The model has as many parameters as moments: no test.",)
+    estimate, *interval = rmsea(result.statistic, degrees, size)
+    num_items = len(places)
+    pairs = num_items * (num_items - 1) // 2
+    excess = max(result.statistic - degrees, 0.0)
+    most = max(result.independent - pairs, excess, 1e-300)
+    tli = np.nan
+    if degrees > 0 and result.independent > pairs:
+        ratio = result.independent / pairs
+        tli = (ratio - result.statistic / degrees) / (ratio - 1)
+    upper = result.residuals[np.triu_indices(num_items, 1)]
+    return FitStatistics(
+        "M2" if family.num_categories == 2 else "C2",
+        result.statistic,
+        degrees,
+        p_value(result.statistic, degrees),
+        estimate,
+        (interval[0], interval[1]),
+        float(np.sqrt(np.nanmean(upper**2))),
+        1 - excess / most,
+        float(tli),
+        size,
+        result.residuals,
+        _largest(result.residuals, table.items),
+        notes,
+    )
+
+
+def _check(fit: Calibration, table: ResponseTable) -> None:
+    """Refuses models without M2, and tables of other items."""
+    check_one_ability(fit.model, "M2")
+    if fit.multilevel or fit.parameters.theta is not None:
+        raise ValueError(
+            "M2 needs items estimated as parameters and abilities integrated out: fit"
+            ' with model="2pl", method="em"'
+        )
+    if fit.model.family.num_categories < 2:
+        raise ValueError(f"M2 needs responses in categories, not {fit.model.name}")
+    if table.num_items != len(fit.item_names):
+        raise ValueError(
+            f"the table has {table.num_items:,} items, the fit {len(fit.item_names):,}:"
+            " test the data that were fitted"
+        )
+    if table.num_items > MOST_ITEMS:
+        raise ValueError(
+            f"M2 of {table.num_items:,} items needs too much memory: fit and test"
+            f" at most {MOST_ITEMS} of them"
+        )
+
+
+def _complete(table: ResponseTable) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Responses of the subjects who responded to every item, and a note on others."""
+    if table.trials is not None and np.max(table.trials) > 1:
+        raise ValueError("M2 needs one response in a cell, not shares of trials")
+    values, observed = table.stored.dense
+    complete = np.asarray(observed).all(1)
+    size, whole = int(complete.sum()), table.num_subjects
+    if size < 2:
+        raise ValueError(
+            f"{size} of {whole:,} subjects responded to every item, and M2 needs two:"
+            " leave out items with missing responses, then fit again"
+        )
+    if size == whole:
+        return values, ()
+    note = f"The {size:,} of {whole:,} subjects who responded to every item count."
+    return values[complete], (note,)
+
+
+def _population(fit: Calibration) -> tuple[np.ndarray, np.ndarray]:
+    """Standardised nodes of the population and their weights."""
+    log_weights = fit.parameters.population.log_weights
+    if log_weights is None:
+        nodes = np.linspace(-SPAN, SPAN, NODES)
+        density = -(nodes**2) / 2
+    else:
+        density = np.asarray(log_weights, np.float64)
+        nodes = np.asarray(equal_nodes(-REACH, REACH, density.size), np.float64)
+    # Nodes without weight would divide by 0.
+    weights = np.maximum(np.exp(density - density.max()), 1e-12)
+    return nodes, weights / weights.sum()
+
+
+def _parameters(fit: Calibration, items) -> tuple[np.ndarray, bool]:
+    """Number of the parameter of each coordinate, and whether the scale is one."""
+    family = fit.model.family
+    num_items = len(fit.item_names)
+    numbers = np.arange(num_items * family.num_columns).reshape(num_items, -1)
+    free = np.asarray(family.free_columns(num_items))
+    existing = family.existing(items)
+    common = list(family.common_columns)
+    numbers[:, common] = numbers[0, common]
+    numbers = np.where(free, numbers, -1)
+    with_scale = not family.has_slope
+    count = np.unique(numbers[numbers >= 0]).size + with_scale
+    lacking = existing is not None and not np.all(existing)
+    if lacking or count != fit.num_parameters:
+        raise ValueError(
+            "M2 does not accept fits with fixed parameters, groups, response lengths or"
+            " items that lack categories: fit the items alone, without anchor"
+        )
+    return numbers, with_scale
+
+
+def _largest(residuals: np.ndarray, names: np.ndarray) -> pa.Table:
+    """The pairs of items of the largest residual correlations."""
+    first, second = np.triu_indices(len(names), 1)
+    size = np.abs(np.nan_to_num(residuals[first, second]))
+    order = np.argsort(-size, kind="stable")[:MOST_PAIRS]
+    first, second = first[order], second[order]
+    return pa.table(
+        {
+            "item": names[first].tolist(),
+            "other_item": names[second].tolist(),
+            "residual_correlation": residuals[first, second],
+        }
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FitComparison:
+    """The likelihood-ratio test of two nested fits.
+
+    Attributes:
+        statistic: Twice the difference of the log-likelihoods.
+        degrees: Difference of the numbers of parameters.
+        p_value: Chance of a larger statistic if the smaller model holds.
+        table: A row for each fit, the smaller one first: model, log_likelihood,
+            parameters, aic, bic.
+        notes: Reasons to doubt the p-value, each a sentence.
+    """
+
+    statistic: float
+    degrees: int
+    p_value: float
+    table: pa.Table
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        small, large = self.table.column("model").to_pylist()
+        return (
+            f"{large} against {small}: likelihood ratio {self.statistic:.2f} with"
+            f" {self.degrees:,} degrees of freedom, p {self.p_value:.2g}"
+        )
+
+
+def compare_fits(a: Calibration, b: Calibration) -> FitComparison:
+    """Tests two nested fits of the same responses by their likelihood ratio.
+
+    2 (log L_large - log L_small) is chi-squared with the difference of the numbers of
+    parameters if the smaller model holds (Wilks 1938). Where that model is on the
+    boundary of the larger one, as a 2PL in a 3PL, p-values are too large. The smaller
+    AIC or BIC is the better fit, and needs no nesting.
+
+    Args:
+        a: A fit by a marginal method, without priors.
+        b: Another fit of the same responses, in any order.
+
+    Raises:
+        ValueError: If the responses differ, if the numbers of parameters are equal, or
+            if a fit has no marginal likelihood.
+
+    >>> import irtjax
+    >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]] * 5
+    >>> table = irtjax.ResponseTable.from_arrays(data)
+    >>> rasch, two = (irtjax.fit(table, x, method="em") for x in ("rasch", "2pl"))
+    >>> irtjax.compare_fits(rasch, two).degrees
+    3
+    """
+    if a.data_hash != b.data_hash:
+        raise ValueError("the two fits are of different responses: fit one table twice")
+    small, large = sorted((a, b), key=lambda fit: fit.num_parameters)
+    degrees = large.num_parameters - small.num_parameters
+    if degrees == 0:
+        raise ValueError(
+            f"both fits have {small.num_parameters:,} parameters, so that neither is"
+            " nested: compare their AIC"
+        )
+    for fit in (small, large):
+        joint = fit.parameters.theta is not None
+        if fit.multilevel or joint or fit.options.get("worth"):
+            raise ValueError(
+                f"{fit.model.name} has no marginal likelihood of its items: fit with"
+                ' method="em"'
+            )
+    statistic = 2 * (large.log_likelihood - small.log_likelihood)
+    notes = ()
+    if any(fit.log_prior for fit in (small, large)):
+        notes += (
+            "Priors moved the estimates from the largest likelihood: fit with"
+            " priors={} for an exact test.",
+        )
+    if statistic < 0:
+        notes += ("The larger model is less likely: the fits are not nested.",)
+    table = pa.Table.from_pylist(
+        [
+            {
+                "model": fit.model.name,
+                "log_likelihood": fit.log_likelihood,
+                "parameters": fit.num_parameters,
+                "aic": fit.aic,
+                "bic": fit.bic,
+            }
+            for fit in (small, large)
+        ]
+    )
+    chance = p_value(max(statistic, 0.0), degrees)
+    return FitComparison(statistic, degrees, chance, table, notes)

@@ -1,0 +1,94 @@
+"""M2, C2 and likelihood ratios of fits against mirt's numbers, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import irtjax
+from irtjax.cli.app import app
+
+
+@pytest.fixture(name="lsat7", scope="module")
+def lsat7_fixture(shared_data):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(shared_data / "classic" / "lsat7.parquet")
+    columns = [table[name].to_numpy() for name in table.column_names]
+    values = np.stack([x for x in columns if x.dtype.kind in "iu"], axis=1)
+    return irtjax.ResponseTable.from_arrays(values)
+
+
+@pytest.fixture(name="fits", scope="module")
+def fits_fixture(lsat7):
+    names = "rasch", "2pl"
+    return [irtjax.fit(lsat7, x, method="em", priors={}) for x in names]
+
+
+def test_lsat7_has_the_statistics_of_mirt(lsat7, fits):
+    result = irtjax.fit_statistics(fits[1], lsat7)
+    assert (result.name, result.degrees, result.num_subjects) == ("M2", 5, 1000)
+    # mirt's own test; both stop within 1e-3 of the largest likelihood.
+    assert result.statistic == pytest.approx(11.93841, abs=2e-3)
+    assert str(result).startswith("M2 11.94 with 5 degrees of freedom (p 0.036)")
+    assert result.rmsea_interval[0] < result.rmsea < result.rmsea_interval[1]
+    assert result.largest.num_rows == 10
+    assert irtjax.fit_statistics(fits[0], lsat7).degrees == 9
+
+
+def test_likelihood_ratio_of_lsat7(fits):
+    # log L of mirt 1.47: -2664.9008909547 and -2658.8051136323.
+    result = irtjax.compare_fits(*fits)
+    assert result.statistic == pytest.approx(12.19155, abs=2e-3)
+    assert result.degrees == 4
+    assert result.p_value == pytest.approx(0.01598, abs=2e-4)
+    assert irtjax.compare_fits(*fits[::-1]).statistic == result.statistic
+    assert result.table["model"].to_pylist() == ["rasch", "2pl"]
+    assert not result.notes
+    with pytest.raises(ValueError, match="neither is nested"):
+        irtjax.compare_fits(fits[0], fits[0])
+
+
+def test_the_command_prints_the_keys(lsat7, fits, tmp_path):
+    irtjax.save(fits[1], tmp_path / "fit")
+    rows = [["subject", *lsat7.items]]
+    pairs = zip(lsat7.subjects, lsat7.values, strict=True)
+    rows += [[name, *map(str, row)] for name, row in pairs]
+    path = tmp_path / "responses.csv"
+    path.write_text("\n".join(map(",".join, rows)))
+    words = ["fit-statistics", str(tmp_path / "fit"), str(path), "--json"]
+    run = CliRunner().invoke(app, words)
+    assert run.exit_code == 0, run.output
+    document = json.loads(run.stdout)
+    assert document["df"] == 5
+    assert document["M2"] == pytest.approx(11.938, abs=2e-3)
+    assert {"RMSEA", "SRMSR", "CFI", "TLI", "p_value"} <= set(document)
+
+
+def test_subjects_with_missing_responses_are_left_out(lsat7, fits):
+    values = np.asarray(lsat7.values, float)
+    values[:3, 0] = np.nan
+    table = irtjax.ResponseTable.from_arrays(values)
+    result = irtjax.fit_statistics(fits[1], table)
+    assert result.num_subjects == 997
+    assert result.notes == (
+        "The 997 of 1,000 subjects who responded to every item count.",
+    )
+    values[:, 0] = np.nan
+    values[0, 0] = 1
+    with pytest.raises(ValueError, match="1 of 1,000 subjects responded to every"):
+        irtjax.fit_statistics(fits[1], irtjax.ResponseTable.from_arrays(values))
+
+
+@pytest.mark.slow
+def test_science_has_the_c2_of_mirt(shared_data):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(shared_data / "classic" / "science.parquet")
+    columns = [table[name].to_numpy() for name in table.column_names]
+    values = np.stack([x for x in columns if x.dtype.kind in "iu"], axis=1)
+    responses = irtjax.ResponseTable.from_arrays(values)
+    fit = irtjax.fit(responses, "graded", method="em", priors={})
+    result = irtjax.fit_statistics(fit, responses)
+    assert (result.name, result.degrees) == ("C2", 2)
+    # mirt stops at changes below 1e-4: 19.17929.
+    assert result.statistic == pytest.approx(19.17929, abs=5e-3)

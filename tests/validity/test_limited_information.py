@@ -1,0 +1,146 @@
+"""M2 and C2 against their definition, over all patterns of responses."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from irtjax.validity.limited_information import (
+    Curves,
+    Moments,
+    limited_fit,
+    noncentral_chance,
+    rmsea,
+)
+
+STANDARD = np.linspace(-6, 6, 61)
+WEIGHTS = np.exp(-(STANDARD**2) / 2) / np.exp(-(STANDARD**2) / 2).sum()
+
+
+def partial_credit(items, num_categories):
+    """Probabilities `[items, nodes, C]` of rows of a slope and C - 1 steps."""
+    categories = np.arange(num_categories)
+    slope, steps = items[:, :1], np.cumsum(items[:, 1:], 1)
+    base = np.concatenate([np.zeros_like(slope), steps], 1)
+    ability = slope[:, :, None] * STANDARD[:, None] * categories
+    chance = np.exp(ability + base[:, None])
+    return chance / chance.sum(-1, keepdims=True)
+
+
+def curves_of(items, num_categories):
+    """Curves with derivatives by central differences."""
+    at = lambda x: partial_credit(x, num_categories)
+    steps = 1e-5 * np.eye(items.shape[1])
+    by_item = [(at(items + step) - at(items - step)) / 2e-5 for step in steps]
+    # A larger standard deviation of ability is a larger slope of every item.
+    by_scale = items[:, 0][:, None, None] * by_item[0]
+    return Curves(
+        at(items),
+        np.stack(by_item, -1),
+        by_scale,
+        np.arange(num_categories, dtype=float),
+        np.ones((len(items), num_categories), bool),
+    )
+
+
+def by_definition(curves, values, parameters, with_scale):
+    """N e'C e, with the covariance of moments from all patterns of responses."""
+    num_items, _, num_categories = curves.probabilities.shape
+    patterns = np.array([*itertools.product(range(num_categories), repeat=num_items)])
+    first, second = np.triu_indices(num_items, 1)
+    moments = lambda y: np.concatenate(
+        [
+            (y[:, :, None] == np.arange(1, num_categories)).reshape(len(y), -1),
+            y[:, first] * y[:, second],
+        ],
+        1,
+    ).astype(float)
+    kinds = moments(patterns)
+    cells = [curves.probabilities[j][:, patterns[:, j]] for j in range(num_items)]
+    chance = WEIGHTS @ np.prod(cells, 0)
+    mean = chance @ kinds
+    covariance = (kinds * chance[:, None]).T @ kinds - np.outer(mean, mean)
+    size = parameters.max() + 1 + with_scale
+    slopes = np.zeros((kinds.shape[1], size))
+    for j in range(num_items):
+        others = np.prod([cells[i] for i in range(num_items) if i != j], 0)
+        for column, place in enumerate(parameters[j]):
+            slope = curves.by_item[j, :, :, column][:, patterns[:, j]]
+            slopes[:, place] += (WEIGHTS @ (others * slope)) @ kinds
+        if with_scale:
+            slope = curves.by_scale[j][:, patterns[:, j]]
+            slopes[:, -1] += (WEIGHTS @ (others * slope)) @ kinds
+    gap = moments(values).mean(0) - mean
+    inverse = np.linalg.inv(covariance)
+    inner = inverse @ slopes
+    part = gap @ inner
+    total = gap @ inverse @ gap - part @ np.linalg.solve(slopes.T @ inner, part)
+    return len(values) * total, len(gap) - size
+
+
+@pytest.mark.parametrize(
+    ("num_categories", "num_items", "equal_slopes"),
+    [(2, 6, False), (2, 5, True), (3, 5, False), (4, 4, False)],
+)
+def test_m2_is_its_definition(num_categories, num_items, equal_slopes):
+    rng = np.random.default_rng(1)
+    items = rng.normal(size=(num_items, num_categories))
+    items[:, 0] = 1.2 if equal_slopes else np.exp(0.5 * items[:, 0])
+    curves = curves_of(items, num_categories)
+    values = rng.integers(0, num_categories, (300, num_items))
+    parameters = np.arange(items.size).reshape(items.shape)
+    if equal_slopes:
+        parameters = np.stack([np.full(num_items, -1), np.arange(num_items)], 1)
+        plain = parameters[:, 1:]
+        exact = curves._replace(by_item=curves.by_item[..., 1:])
+    else:
+        plain, exact = parameters, curves
+    # Bad estimates, of which M2 is large: each part of it counts.
+    expected = by_definition(exact, values, plain, equal_slopes)
+    observed = Moments.of(values, curves.codes)
+    result = limited_fit(curves, WEIGHTS, observed, parameters, equal_slopes)
+    assert result.degrees == expected[1]
+    # Functions of ability are left out below a billionth of the variance.
+    assert result.statistic == pytest.approx(expected[0], rel=1e-6)
+
+
+def test_equal_slopes_may_be_one_parameter_or_the_scale():
+    rng = np.random.default_rng(2)
+    items = np.column_stack([np.full(6, 1.3), rng.normal(size=6)])
+    curves, values = curves_of(items, 2), rng.integers(0, 2, (200, 6))
+    observed = Moments.of(values, curves.codes)
+    one = np.stack([np.zeros(6, int), 1 + np.arange(6)], 1)
+    fixed = np.where(one == 0, -1, one - 1)
+    common = limited_fit(curves, WEIGHTS, observed, one, False)
+    scale = limited_fit(curves, WEIGHTS, observed, fixed, True)
+    assert common.degrees == scale.degrees == 21 - 7
+    assert common.statistic == pytest.approx(scale.statistic, rel=1e-8)
+
+
+def test_m2_is_chi_squared_at_the_true_parameters():
+    # With all parameters fixed M2 of 21 moments has mean 21; 200 samples of 2,000.
+    rng = np.random.default_rng(3)
+    items = np.column_stack([np.full(6, 1.3), rng.normal(size=6)])
+    curves = curves_of(items, 2)
+    one = np.stack([np.zeros(6, int), 1 + np.arange(6)], 1)
+    statistics = []
+    for _ in range(200):
+        ability = rng.normal(size=2000)
+        chance = 1 / (1 + np.exp(-1.3 * ability[:, None] - items[:, 1]))
+        values = (rng.random(chance.shape) < chance).astype(int)
+        observed = Moments.of(values, curves.codes)
+        statistics.append(limited_fit(curves, WEIGHTS, observed, one, False).statistic)
+    # 14 degrees of freedom after projection on the parameters.
+    assert np.mean(statistics) == pytest.approx(14, abs=4 * np.sqrt(28 / 200))
+    assert np.var(statistics) == pytest.approx(28, rel=0.5)
+
+
+def test_noncentral_chances_agree_where_the_formula_changes():
+    for x in (480.0, 540.0, 620.0):
+        exact = noncentral_chance(x, 499.999, 40.0)
+        assert noncentral_chance(x, 500.0, 40.0) == pytest.approx(exact, abs=2e-4)
+
+
+def test_rmsea_of_a_model_that_holds_is_0():
+    assert rmsea(4.0, 5, 1000)[:2] == (0, 0)
+    assert np.isnan(rmsea(4.0, 0, 1000)).all()
