@@ -138,7 +138,7 @@ def curves_of(
 
 
 def _item_terms(curves: Curves, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """U of terms in r_j: `[items, C - 1, R]` of shares, `[items, items, R]` of products.
+    """U of terms in r_j: of shares `[items, C - 1, R]`, products `[items, items, R]`.
 
     The covariance of (z_j, f(ability) r_j), z the indicators of categories, f a basis
     of the curves of all items, is factored by its largest eigenvalues.
@@ -353,7 +353,7 @@ def rmsea(
     [0.0373, 0.009, 0.065]
     """
     if degrees <= 0:
-        return (np.nan,) * 3
+        return np.nan, np.nan, np.nan
     scale = degrees * (size - 1)
 
     def bound(chance: float) -> float:
