@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.aims import (
+    book,
     factor_search,
     factors,
     few_subjects,
@@ -126,3 +127,22 @@ def test_penalties_small(tmp_path):
     assert [float(row["penalty"]) for row in rows] == pytest.approx([1, 0.5])
     # The book's best of plug-in estimates on these folds is -.5096.
     assert all(-0.512 < float(row["log_score"]) < -0.508 for row in rows)
+
+
+@pytest.mark.slow
+def test_the_printouts_of_the_book_small(tmp_path):
+    result = book.main(["--out", str(tmp_path)])
+    rows = {row["method"]: row for row in result["estimates"]}
+    # scipy's L-BFGS: joint, MAP with a mean ability of 0, marginal with a free sd.
+    ours = {"gradient ascent": -2385.046, "L-BFGS": -2385.046}
+    ours |= {"MAP": -2451.316, "EM": -2535.745}
+    for name, value in ours.items():
+        assert float(rows[name]["ours"]) == pytest.approx(value, abs=1.1e-3)
+    assert rows["MAP"]["sd theta"] == pytest.approx(0.8293, abs=1e-4)
+    assert rows["EM"]["sd theta"] == pytest.approx(0.8952, abs=1e-4)
+    assert all(row["converged"] == row["starts"] for row in result["optimisers"])
+    adaptive, random = result["tests"][2:]
+    # Another 100 subjects in the printed program: errors are of a difference of means.
+    for row in (adaptive, random):
+        assert abs(row["items"] - row["items printed"]) < 4 * 2**0.5 * row["items se"]
+    assert adaptive["items"] < random["items"]
