@@ -47,6 +47,8 @@ def fit_statistics_command(
                 "TLI": result.tli,
                 "subjects": result.num_subjects,
                 "pairs": pairs,
+                "items": result.items.to_pylist(),
+                "subjects_table": result.subjects.to_pylist(),
                 "notes": result.notes,
             }
         )

@@ -8,13 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
+from scipy.special import ndtr
 
 from irtjax.calibration.calibration import Calibration
-from irtjax.data.matching import match_all_items
+from irtjax.calibration.tables import number_column
+from irtjax.data.matching import match_all_items, places_of
 from irtjax.data.table import ResponseTable
 from irtjax.likelihood.quadrature import REACH
 from irtjax.models.model import check_one_ability
 from irtjax.numerics.kernels import equal_nodes
+from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity.limited_information import (
     Moments,
     curves_of,
@@ -22,6 +25,7 @@ from irtjax.validity.limited_information import (
     p_value,
     rmsea,
 )
+from irtjax.validity.person_fit import response_fit
 
 #: Nodes of a normal population, and standard deviations to either side. Integrals of
 #: curves of slope 10 are exact to 1e-8 at this spacing, of slope 20 to 1e-4.
@@ -50,6 +54,11 @@ class FitStatistics:
         num_subjects: Subjects who responded to every item; no others count.
         residuals: `[items, items]` correlations, observed less expected.
         largest: Pairs of items with the largest residual correlations.
+        subjects: A row for each subject: zh, infit, outfit
+            (`irtjax.validity.person_fit`), p_value of a Zh as low under the model, and
+            q_value, the same adjusted for the number of subjects (Benjamini and
+            Hochberg). Estimated abilities make these p-values too large.
+        items: A row for each item: zh, infit, outfit.
         notes: What to know about the numbers, each a sentence.
     """
 
@@ -65,6 +74,8 @@ class FitStatistics:
     num_subjects: int
     residuals: np.ndarray
     largest: pa.Table
+    subjects: pa.Table
+    items: pa.Table
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -142,6 +153,7 @@ def fit_statistics(fit: Calibration, table: ResponseTable) -> FitStatistics:
         size,
         result.residuals,
         _largest(result.residuals, table.items),
+        *_response_fit(fit, table, items),
         notes,
     )
 
@@ -219,6 +231,32 @@ def _parameters(fit: Calibration, items) -> tuple[np.ndarray, bool]:
             " items that lack categories: fit the items alone, without anchor"
         )
     return numbers, with_scale
+
+
+def _response_fit(
+    fit: Calibration, table: ResponseTable, items
+) -> tuple[pa.Table, pa.Table]:
+    """Zh, infit and outfit of subjects and of items, from all responses."""
+    places = places_of(fit.subject_names, table.subjects)
+    if (places < 0).any():
+        name = table.subjects[np.argmin(places)]
+        raise ValueError(f"subject {name!r} is not in the fit: test the fitted data")
+    abilities = fit.abilities.table.column("ability").to_numpy()[places]
+    values, observed = table.stored.dense
+    seen = np.asarray(observed, bool) & np.isfinite(abilities)[:, None]
+    theta = np.nan_to_num(abilities, nan=0.0)
+    of_subjects, of_items = response_fit(fit.model.family, items, theta, values, seen)
+    chance = ndtr(of_subjects.zh)
+    subjects = {"subject": table.subjects.tolist()} | {
+        name: number_column(x)
+        for name, x in (
+            *of_subjects._asdict().items(),
+            ("p_value", chance),
+            ("q_value", benjamini_hochberg(chance)),
+        )
+    }
+    columns = {name: number_column(x) for name, x in of_items._asdict().items()}
+    return pa.table(subjects), pa.table({"item": table.items.tolist(), **columns})
 
 
 def _largest(residuals: np.ndarray, names: np.ndarray) -> pa.Table:

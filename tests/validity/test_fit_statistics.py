@@ -36,6 +36,18 @@ def test_lsat7_has_the_statistics_of_mirt(lsat7, fits):
     assert irtjax.fit_statistics(fits[0], lsat7).degrees == 9
 
 
+def test_zh_of_lsat7(lsat7, fits):
+    result = irtjax.fit_statistics(fits[1], lsat7)
+    zh = result.items["zh"].to_numpy()
+    # mirt's own test. Its estimates stop 1e-3 from ours, which move Zh by 3e-3.
+    expected = [1.431838, 6.354917, 5.310844, 5.804449, 0.696139]
+    np.testing.assert_allclose(zh, expected, atol=5e-3)
+    # Of the first pattern, all wrong: by hand from mirt's parameters and its EAP.
+    assert result.subjects["zh"][0].as_py() == pytest.approx(0.5799, abs=2e-3)
+    q = result.subjects["q_value"].to_numpy()
+    assert (q >= result.subjects["p_value"].to_numpy()).all() and (q > 0.05).all()
+
+
 def test_likelihood_ratio_of_lsat7(fits):
     # log L of mirt 1.47: -2664.9008909547 and -2658.8051136323.
     result = irtjax.compare_fits(*fits)

@@ -100,8 +100,20 @@ def test_m2_is_its_definition(num_categories, num_items, equal_slopes):
     observed = Moments.of(values, curves.codes)
     result = limited_fit(curves, WEIGHTS, observed, parameters, equal_slopes)
     assert result.degrees == expected[1]
-    # Functions of ability are left out below a billionth of the variance.
     assert result.statistic == pytest.approx(expected[0], rel=1e-6)
+
+
+def test_m2_of_many_items_leaves_out_little(monkeypatch):
+    rng = np.random.default_rng(4)
+    items = np.column_stack([np.exp(rng.normal(size=12)), rng.normal(size=12)])
+    curves, values = curves_of(items, 2), rng.integers(0, 2, (400, 12))
+    observed, places = Moments.of(values, curves.codes), np.arange(24).reshape(12, 2)
+    exact = limited_fit(curves, WEIGHTS, observed, places, False).statistic
+    monkeypatch.setattr("irtjax.validity.limited_information.EXACT_ITEMS", 0)
+    result = limited_fit(curves, WEIGHTS, observed, places, False).statistic
+    # Variances are too small by a millionth of the largest ones.
+    assert result == pytest.approx(exact, rel=1e-3)
+    assert result != exact
 
 
 def test_equal_slopes_may_be_one_parameter_or_the_scale():
