@@ -98,6 +98,8 @@ def distribution_of(prior: own.AbstractPrior | None, support: Any) -> Any:
         return dist.Normal(prior.mean, prior.sd)
     if isinstance(prior, own.LogNormal):
         return dist.LogNormal(prior.mean, prior.sd)
+    if isinstance(prior, own.Gamma):
+        return dist.Gamma(prior.shape, prior.rate)
     if isinstance(prior, own.HalfNormal):
         return dist.HalfNormal(prior.scale)
     if isinstance(prior, own.Beta):

@@ -40,6 +40,7 @@ from irtjax.models.priors import (
     AbstractPrior,
     Beta,
     Exponential,
+    Gamma,
     InverseChi,
     LogNormal,
     Normal,
@@ -122,10 +123,12 @@ def resolve_priors(
         )
     slope = family.parameters[0]
     free = family.has_slope and slope.bijection.kind == "identity"
-    if free and isinstance(priors.get("discrimination"), LogNormal):
+    prior = priors.get("discrimination")
+    if free and isinstance(prior, LogNormal | Gamma):
         raise ValueError(
-            "a LogNormal prior has no density at negative discriminations, which this"
-            " model allows: keep them positive (positive=True), or give a Normal prior"
+            f"a {type(prior).__name__} prior has no density at negative"
+            " discriminations, which this model allows: keep them positive"
+            " (positive=True), or give a Normal prior"
         )
     return dict(priors)
 

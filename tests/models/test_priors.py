@@ -15,6 +15,7 @@ from irtjax.models.catalogue import three_parameter
 from irtjax.models.priors import (
     Beta,
     Exponential,
+    Gamma,
     InverseChi,
     LogitNormal,
     LogNormal,
@@ -34,6 +35,7 @@ WIDE = np.array([-3.0, 0.1, 2.5])
         (LogNormal(0.2, 0.7), stats.lognorm(0.7, scale=np.exp(0.2)), INSIDE + 1),
         (Beta(5.0, 17.0), stats.beta(5, 17), INSIDE),
         (Exponential(3.0), stats.expon(scale=3), INSIDE * 9),
+        (Gamma(2.5, 0.5), stats.gamma(2.5, scale=2), INSIDE * 9),
     ],
 )
 def test_densities_are_those_of_scipy(prior, reference, points):
@@ -60,8 +62,9 @@ def test_the_logit_normal_is_a_change_of_variable():
     assert mass == pytest.approx(1, abs=1e-5)
 
 
-def test_a_log_normal_has_no_mass_below_zero_and_a_finite_slope_above():
-    density = LogNormal(0.0, 1.0).log_density
+@pytest.mark.parametrize("prior", [LogNormal(0.0, 1.0), Gamma(2.0, 1.0)])
+def test_priors_of_slopes_have_no_mass_below_zero_and_a_finite_slope_above(prior):
+    density = prior.log_density
     assert float(density(jnp.asarray(-1.0))) == -np.inf
     assert np.isfinite(float(jax.grad(density)(jnp.asarray(1e-3))))
 
@@ -70,7 +73,7 @@ def test_a_log_normal_has_no_mass_below_zero_and_a_finite_slope_above():
     "prior",
     [
         *(Normal(0.0, 1.0), LogNormal(0.0, 1.0), Beta(2.0, 8.0)),
-        *(Exponential(3.0), InverseChi(1.0, 0.5)),
+        *(Exponential(3.0), Gamma(2.0, 0.5), InverseChi(1.0, 0.5)),
     ],
 )
 def test_single_precision_is_kept(prior):
