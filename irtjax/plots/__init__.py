@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from irtjax.plots.multilevel import plot_correlations as plot_correlations
     from irtjax.plots.multilevel import plot_profiles as plot_profiles
     from irtjax.plots.parameters import plot_item_parameters as plot_item_parameters
+    from irtjax.plots.response_matrix import (
+        plot_response_matrix as plot_response_matrix,
+    )
     from irtjax.plots.shrink import plot_subset_errors as plot_subset_errors
     from irtjax.plots.sources import plot_sources as plot_sources
     from irtjax.plots.stability import plot_rank_ribbons as plot_rank_ribbons
@@ -67,6 +70,7 @@ __all__ = [
     "plot_rank_flow",
     "plot_rank_ribbons",
     "plot_ranked",
+    "plot_response_matrix",
     "plot_sources",
     "plot_structure",
     "plot_subset_errors",
@@ -96,6 +100,7 @@ __getattr__ = loader(
         "irtjax.plots.multilevel": "plot_abilities_by_group plot_correlations"
         " plot_profiles",
         "irtjax.plots.parameters": "plot_item_parameters",
+        "irtjax.plots.response_matrix": "plot_response_matrix",
         "irtjax.plots.shrink": "plot_subset_errors",
         "irtjax.plots.sources": "plot_sources",
         "irtjax.plots.stability": "plot_rank_ribbons",
