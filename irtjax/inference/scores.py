@@ -179,7 +179,8 @@ def score_on_nodes(
         return scores
 
     init = _prior_scores(population, data.num_subjects, mean.dtype, item_covariance)
-    return scan_scores(scorer, data, theta, make, init, *part)
+    into, between = part or (None, None)
+    return scan_scores(scorer, data, theta, make, init, into, between)
 
 
 def _prior_scores(
