@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,19 @@ if TYPE_CHECKING:
 
 #: What `--out` writes.
 TABLES, FIGURE = ("models.csv", "folds.csv"), "models.png"
+
+
+@dataclasses.dataclass(frozen=True)
+class FoldOptions:
+    """What is left out: each field is an option."""
+
+    scheme: Annotated[
+        str,
+        opt.option(
+            "What is left out: entry (responses), rows (subjects) or columns (items)."
+        ),
+    ] = "entry"
+    folds: Annotated[int, opt.option("Number of folds.", min=2)] = 5
 
 
 @opt.with_options
@@ -34,13 +48,6 @@ def compare_models_command(
             metavar="X,X...",
         ),
     ] = None,
-    scheme: Annotated[
-        str,
-        opt.option(
-            "What is left out: entry (responses), rows (subjects) or columns (items)."
-        ),
-    ] = "entry",
-    folds: Annotated[int, opt.option("Number of folds.", min=2)] = 5,
     out: Annotated[
         Path | None,
         opt.out("DIR", f"Folder for {', '.join(TABLES)} and a figure."),
@@ -48,6 +55,7 @@ def compare_models_command(
     seed: opt.Seed = 0,
     figures: opt.Figures = True,
     *,
+    left_out: FoldOptions,
     machine: opt.Machine,
     output: opt.Output,
     reading: opt.Reading,
@@ -64,8 +72,8 @@ def compare_models_command(
             table,
             [name.strip() for name in models.split(",")],
             prior_scales=opt.numbers("--prior-scales", prior_scales),
-            scheme=scheme,
-            folds=folds,
+            scheme=left_out.scheme,
+            folds=left_out.folds,
             key=seed,
             progress=progress,
         )

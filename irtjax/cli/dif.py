@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,32 @@ from irtjax.cli.progress import ProgressLine
 TABLES = ("dif.csv",)
 #: Items that the screen shows.
 MOST_ITEMS = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class TestOptions:
+    """How items are tested: each field is an option."""
+
+    method: Annotated[str, opt.option("score, mh (Mantel-Haenszel) or logistic.")] = (
+        "score"
+    )
+    reference: Annotated[
+        str | None,
+        opt.option(
+            "Group that effects are relative to. \\[default: the largest]",
+            metavar="NAME",
+        ),
+    ] = None
+    cluster: Annotated[
+        str | None,
+        opt.option(
+            "Column of subjects that depend on each other, such as base_model.",
+            metavar="COLUMN",
+        ),
+    ] = None
+    fdr: Annotated[
+        float, opt.option("Share of false ones among the items that differ.")
+    ] = 0.05
 
 
 @opt.with_options
@@ -35,43 +62,24 @@ def dif_command(
             metavar="TABLE",
         ),
     ] = None,
-    method: Annotated[
-        str, opt.option("score, mh (Mantel-Haenszel) or logistic.")
-    ] = "score",
-    reference: Annotated[
-        str | None,
-        opt.option(
-            "Group that effects are relative to. \\[default: the largest]",
-            metavar="NAME",
-        ),
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        opt.option(
-            "Column of subjects that depend on each other, such as base_model.",
-            metavar="COLUMN",
-        ),
-    ] = None,
-    fdr: Annotated[
-        float, opt.option("Share of false ones among the items that differ.")
-    ] = 0.05,
     out: Annotated[Path | None, opt.out("DIR", "Folder for dif.csv.")] = None,
     *,
+    test: TestOptions,
     machine: opt.Machine,
     output: opt.Output,
     reading: opt.Reading,
 ) -> None:
     """Tests which items favour a group of subjects of equal ability."""
     check_out_folder(out, TABLES, "dif")
-    if not 0 < fdr < 1:
-        raise ValueError(f"--fdr {fdr:g} is not between 0 and 1")
+    if not 0 < test.fdr < 1:
+        raise ValueError(f"--fdr {test.fdr:g} is not between 0 and 1")
     with ProgressLine(output.quiet) as progress:
         progress("read")
         machine.prepare()
         table = reading.read(files)
         from irtjax.cli.side_tables import with_groups
 
-        for option, column in (("group", group), ("cluster", cluster)):
+        for option, column in (("group", group), ("cluster", test.cluster)):
             if column is not None:
                 table = with_groups(
                     table, option, column, subjects, "subject", "--subjects"
@@ -83,10 +91,10 @@ def dif_command(
         result = dif(
             table,
             group if numbers is None else numbers,
-            method=method,
-            reference=reference,
-            cluster=cluster,
-            fdr=fdr,
+            method=test.method,
+            reference=test.reference,
+            cluster=test.cluster,
+            fdr=test.fdr,
         )
         if out is not None:
             write_files({out / TABLES[0]: result.table})
