@@ -128,15 +128,15 @@ class SchemeOptions:
 
         from irtjax.prediction.generalise import SCHEMES
 
-        both = {"share": self.share, "exposure": self.exposure}
+        shares = {"share": self.share, "exposure": self.exposure}
         exposure = {"exposure": self.exposure}
         dates = {"subject_date": self.date, "item_date": self.item_date}
         settings: dict[str, dict[str, Any]] = {
             "entry": {"share": self.share},
-            "rows": both | {"group": self.family},
-            "rows_shifted": both | {"by": self.shift_by},
-            "columns": both,
-            "L": {name: (x, x) for name, x in both.items()} | {"group": self.family},
+            "rows": shares | {"group": self.family},
+            "rows_shifted": shares | {"by": self.shift_by},
+            "columns": shares,
+            "L": {name: (x, x) for name, x in shares.items()} | {"group": self.family},
             "group": exposure | {"by": self.group, "folds": self.folds},
             "items": {"folds": self.folds},
             "temporal": exposure | dates | {"cutoff": self.cutoff},

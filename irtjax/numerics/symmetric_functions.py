@@ -80,12 +80,12 @@ def second_derivatives(
     scale = np.maximum(eps[None, :], eps[:, None])
     equal = np.abs(gap) <= EQUAL * scale
     safe = np.where(equal, 1.0, gap)
-    both = (eps[None, :] * total[:, None] - eps[:, None] * total[None, :]) / safe
-    both = np.where(equal, 0.0, both)
+    joint = (eps[None, :] * total[:, None] - eps[:, None] * total[None, :]) / safe
+    joint = np.where(equal, 0.0, joint)
     np.fill_diagonal(equal, False)
     others = equal.sum(axis=1)
-    left = (counts * (sums - 1)) @ chances - both.sum(axis=1)
+    left = (counts * (sums - 1)) @ chances - joint.sum(axis=1)
     share = np.where(others > 0, left / np.maximum(others, 1), 0.0)
-    both = np.where(equal, (share[:, None] + share[None, :]) / 2, both)
-    np.fill_diagonal(both, total)
-    return both - (chances * counts[:, None]).T @ chances
+    joint = np.where(equal, (share[:, None] + share[None, :]) / 2, joint)
+    np.fill_diagonal(joint, total)
+    return joint - (chances * counts[:, None]).T @ chances

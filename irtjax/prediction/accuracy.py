@@ -34,7 +34,7 @@ BINS = 10
 SCORES = ("auc", "auc_subjects", "auc_items", "log_score", "brier")
 
 
-class Cells(NamedTuple):
+class PredictedCells(NamedTuple):
     """Cells that were predicted.
 
     Attributes:
@@ -134,14 +134,14 @@ def _runs(begins: np.ndarray) -> _Runs:
     return _Runs(bounds, np.diff(bounds))
 
 
-class Draws(NamedTuple):
+class BootstrapDraws(NamedTuple):
     """Weights of subjects `[draws, subjects]` and items `[draws, items]`."""
 
     subjects: np.ndarray
     items: np.ndarray
 
     @classmethod
-    def of(cls, num_subjects: int, num_items: int, key: RandomKey) -> Draws:
+    def of(cls, num_subjects: int, num_items: int, key: RandomKey) -> BootstrapDraws:
         """Multinomial weights of both."""
         rng = np.random.default_rng([seed_of(key), 1])
         each = [
@@ -150,7 +150,7 @@ class Draws(NamedTuple):
         ]
         return cls(*each)
 
-    def sums(self, cells: Cells, values: np.ndarray) -> np.ndarray:
+    def sums(self, cells: PredictedCells, values: np.ndarray) -> np.ndarray:
         """`[draws]` sums of values of cells with the weights of their subject, item."""
         matrix = np.zeros((self.subjects.shape[1], self.items.shape[1]))
         np.add.at(matrix, (cells.subject, cells.item), values)
@@ -169,7 +169,9 @@ class Accuracy(NamedTuple):
     draws: dict[str, np.ndarray]
 
 
-def accuracy(cells: Cells, chance: np.ndarray, draws: Draws) -> Accuracy:
+def accuracy(
+    cells: PredictedCells, chance: np.ndarray, draws: BootstrapDraws
+) -> Accuracy:
     """Scores of the chances of cells.
 
     Areas are means over splits, weighted by pairs. The log score is the mean
@@ -206,11 +208,13 @@ def accuracy(cells: Cells, chance: np.ndarray, draws: Draws) -> Accuracy:
     return Accuracy(scores, drawn)
 
 
-def reliability_curve(cells: Cells, chance: np.ndarray) -> dict[str, np.ndarray]:
+def reliability_curve(
+    cells: PredictedCells, chance: np.ndarray
+) -> dict[str, np.ndarray]:
     """Mean chance, share right and responses of groups of cells of similar chances.
 
-    >>> cells = Cells(*np.zeros((2, 4), int), np.array([0, 0, 1, 1.0]), np.ones(4),
-    ...     np.zeros(4, int))
+    >>> zeros, right = np.zeros(4, int), np.array([0, 0, 1, 1.0])
+    >>> cells = PredictedCells(zeros, zeros, right, np.ones(4), zeros)
     >>> reliability_curve(cells, np.array([0.2, 0.2, 0.7, 0.7]))["right"].tolist()
     [0.0, 1.0]
     """

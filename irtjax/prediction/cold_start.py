@@ -25,8 +25,12 @@ from scipy.special import expit, ndtri
 from irtjax.data.frames import HasTable
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
-from irtjax.prediction.crossed_effects import CrossedEffects, Responses, fit_effects
-from irtjax.prediction.features import Block, Features, blocks_of, read_features
+from irtjax.prediction.crossed_effects import (
+    CrossedEffects,
+    CrossedResponses,
+    fit_effects,
+)
+from irtjax.prediction.features import FeatureBlock, Features, blocks_of, read_features
 from irtjax.prediction.stacking import cells_of
 
 if TYPE_CHECKING:
@@ -225,7 +229,7 @@ def cold_start(
         raise ValueError(f"level {level} is not between 0 and 1")
     table = _table_of(data)
     right, trials = cells_of(table)
-    known = []
+    sides = []
     for source, names, what, columns in (
         (subject_features, table.subjects, "subject", subject_columns),
         (item_features, table.items, "item", item_columns),
@@ -234,8 +238,8 @@ def cold_start(
         features = (
             none if source is None else read_features(source, names, what, columns)
         )
-        known.append(features)
-    size = tuple(len(x.names) for x in known)
+        sides.append(features)
+    size = tuple(len(x.names) for x in sides)
     right, trials = (
         np.pad(x, [(0, n - m) for n, m in zip(size, x.shape, strict=True)])
         for x in (np.where(trials > 0, right, 0.0), np.asarray(trials, float))
@@ -247,10 +251,10 @@ def cold_start(
                 f"{counted(int(np.sum(count > 0)), what)} with responses: the variance"
                 f" of residuals needs {FEWEST}"
             )
-    blocks = [blocks_of(f, n > 0) for f, n in zip(known, observed, strict=True)]
-    warnings = _unused(known, blocks)
-    effects = _fit(Responses(right, trials), *blocks)
-    return _result(effects, known, blocks, observed, level, warnings)
+    blocks = [blocks_of(f, n > 0) for f, n in zip(sides, observed, strict=True)]
+    warnings = _unused(sides, blocks)
+    effects = _fit(CrossedResponses(right, trials), *blocks)
+    return _result(effects, sides, blocks, observed, level, warnings)
 
 
 def feature_chances(
@@ -293,7 +297,9 @@ def _table_of(data: Any) -> ResponseTable:
     return data
 
 
-def _unused(known: list[Features], blocks: list[tuple[Block, ...]]) -> tuple[str, ...]:
+def _unused(
+    known: list[Features], blocks: list[tuple[FeatureBlock, ...]]
+) -> tuple[str, ...]:
     """Warnings of columns that are in no block."""
     unused = []
     for features, used in zip(known, blocks, strict=True):
@@ -310,7 +316,7 @@ def _unused(known: list[Features], blocks: list[tuple[Block, ...]]) -> tuple[str
     )
 
 
-def _fit(data: Responses, subjects, items) -> CrossedEffects:
+def _fit(data: CrossedResponses, subjects, items) -> CrossedEffects:
     """Effects with subjects as rows; the side with fewer members is the dense one."""
     own, others = (tuple(block.values for block in x) for x in (subjects, items))
     if data.right.shape[0] <= data.right.shape[1]:

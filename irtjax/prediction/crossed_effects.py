@@ -44,16 +44,16 @@ ROUNDING = 1e-12
 LOG_SD = 2.0
 
 
-class Responses(NamedTuple):
+class CrossedResponses(NamedTuple):
     """Numbers right and of trials, `[subjects, items]`; 0 trials where missing."""
 
     right: np.ndarray
     trials: np.ndarray
 
     @property
-    def turned(self) -> Responses:
+    def turned(self) -> CrossedResponses:
         """Items as rows."""
-        return Responses(self.right.T, self.trials.T)
+        return CrossedResponses(self.right.T, self.trials.T)
 
 
 class Variances(NamedTuple):
@@ -163,7 +163,7 @@ class _Mode(NamedTuple):
 class _Problem:
     """Responses and features with the larger side as columns."""
 
-    def __init__(self, data: Responses, rows, columns, offset):
+    def __init__(self, data: CrossedResponses, rows, columns, offset):
         self.data, self.offset = data, offset
         self.row_blocks = rows
         number = len(data.right)
@@ -346,7 +346,7 @@ class _Problem:
 
 
 def fit_effects(
-    data: Responses,
+    data: CrossedResponses,
     rows: tuple[np.ndarray, ...] = (),
     columns: tuple[np.ndarray, ...] = (),
     offset: np.ndarray | float = 0.0,
@@ -354,7 +354,7 @@ def fit_effects(
     """Effects with the variances of the highest marginal likelihood; see the module.
 
     Args:
-        data: Responses, `[rows, columns]`.
+        data: CrossedResponses, `[rows, columns]`.
         rows: Features of subjects by block, `[rows, features]` each.
         columns: Features of items by block, `[columns, features]` each.
         offset: Added to the logits.

@@ -38,7 +38,7 @@ class Features(NamedTuple):
     labels: dict[str, np.ndarray]
 
 
-class Block(NamedTuple):
+class FeatureBlock(NamedTuple):
     """Columns whose effects have one variance.
 
     Attributes:
@@ -227,7 +227,7 @@ def _day(value: Any) -> float | None:
         return None
 
 
-def blocks_of(features: Features, answered: np.ndarray) -> tuple[Block, ...]:
+def blocks_of(features: Features, answered: np.ndarray) -> tuple[FeatureBlock, ...]:
     """Blocks of columns: numbers, their similarities, and labels by column.
 
     Numbers are standardised over those with answers. With two or more numbers, effects
@@ -251,15 +251,15 @@ def blocks_of(features: Features, answered: np.ndarray) -> tuple[Block, ...]:
             axes = np.linalg.svd(scaled[answered], full_matrices=False)[2]
             scaled, names = scaled @ axes[:MOST_COLUMNS].T, ()
         if scaled.shape[1]:
-            blocks.append(Block("numbers", names, scaled))
+            blocks.append(FeatureBlock("numbers", names, scaled))
         if scaled.shape[1] > 1:
             similarity = _similarity(scaled, np.flatnonzero(answered))
-            blocks.append(Block("similarity", (), similarity))
+            blocks.append(FeatureBlock("similarity", (), similarity))
     for name, texts in features.labels.items():
         levels, code = np.unique(texts, return_inverse=True)
         if 1 < len(levels) < len(texts):
             levels = tuple(levels.tolist())
-            blocks.append(Block(name, levels, np.eye(len(levels))[code]))
+            blocks.append(FeatureBlock(name, levels, np.eye(len(levels))[code]))
     return tuple(blocks)
 
 

@@ -24,8 +24,8 @@ from irtjax.prediction import splits
 from irtjax.prediction.accuracy import (
     SCORES,
     Accuracy,
-    Cells,
-    Draws,
+    BootstrapDraws,
+    PredictedCells,
     accuracy,
     reliability_curve,
 )
@@ -157,7 +157,7 @@ def generalise(
         raise ValueError(f"repeats {repeats}: give 1 or more random splits")
     makers = _makers(schemes)
     right, count = cells_of(table)
-    draws = Draws.of(table.num_subjects, table.num_items, key)
+    draws = BootstrapDraws.of(table.num_subjects, table.num_items, key)
     report = progress or (lambda text: None)
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
@@ -291,7 +291,7 @@ class _Study:
         parts: list[Split],
         right: np.ndarray,
         count: np.ndarray,
-        draws: Draws,
+        draws: BootstrapDraws,
         level: float,
     ) -> None:
         self.scheme, self.parts, self.draws, self.level = scheme, parts, draws, level
@@ -300,7 +300,7 @@ class _Study:
         row, column = (np.concatenate(x) for x in zip(*places, strict=True))
         split = np.repeat(np.arange(len(parts)), [len(x[0]) for x in places])
         at = row, column
-        self.cells = Cells(row, column, right[at], count[at], split)
+        self.cells = PredictedCells(row, column, right[at], count[at], split)
         self.predicted: list[_Predictions] = []
         self.curves: list[dict[str, Any]] = []
         self.warnings: list[str] = []

@@ -393,24 +393,24 @@ def ets_class(delta: np.ndarray, p_value: np.ndarray) -> np.ndarray:
 
 
 def _differences(right, seen, groups: _Groups) -> tuple[np.ndarray, np.ndarray]:
-    """Standardised differences from the reference in strata, and of which group."""
+    """Standardised differences from the reference in strata, and the group of each."""
     everyone = np.ones(right.shape[1], bool)
-    found = []
+    by_group = []
     for k in range(1, len(groups.names)):
         two = (groups.codes == 0) | (groups.codes == k)
         part = None if seen is None else seen[two]
         test = mantel_haenszel(right[two], part, groups.codes[two] == k, everyone)
-        found.append(test.effect)
-    effects = np.nan_to_num(np.stack(found))
-    which = np.argmax(np.abs(effects), axis=0)
-    return effects[which, np.arange(len(which))], which + 1
+        by_group.append(test.effect)
+    effects = np.nan_to_num(np.stack(by_group))
+    group = np.argmax(np.abs(effects), axis=0)
+    return effects[group, np.arange(len(group))], group + 1
 
 
-def _score_difference(differs, effect, which, groups: _Groups) -> dict[str, float]:
-    """Points of the mean score that the items which differ add, by group."""
+def _score_difference(differs, effect, group, groups: _Groups) -> dict[str, float]:
+    """Points of the mean score that the items that differ add, by group."""
     count = len(differs)
     return {
-        name: float(np.sum(effect[differs & (which == k)]) / count)
+        name: float(np.sum(effect[differs & (group == k)]) / count)
         for k, name in enumerate(groups.names)
         if k
     }
@@ -497,9 +497,9 @@ def _effects(steps: GroupSteps):
     level = chance @ weight
     effects = 100 * (level[1:] - level[0])
     errors = 100 * np.sqrt(variance[1:] + variance[0])
-    which = np.argmax(np.abs(effects / errors), axis=0)
-    at = which, np.arange(len(which))
-    return effects[at], errors[at], which + 1
+    group = np.argmax(np.abs(effects / errors), axis=0)
+    at = group, np.arange(len(group))
+    return effects[at], errors[at], group + 1
 
 
 def _far_from_centre(steps: GroupSteps) -> np.ndarray:
@@ -519,7 +519,7 @@ def bisquare_mean(value: np.ndarray, error: np.ndarray) -> float:
 
     >>> value = np.array([0.1, -0.1, 0.0, 0.05, 3.0])
     >>> round(bisquare_mean(value, np.full(5, 0.1)), 3)
-    0.011
+    0.014
     """
     centre = float(np.median(value))
     for _ in range(50):

@@ -143,7 +143,7 @@ def group_steps(
     order = [np.flatnonzero(codes == g) for g in range(groups)]
     rows = min(rows, max(len(x) for x in order))
     steps, informations = [], []
-    kept = np.zeros((*right.shape, 2)) if residuals else None
+    of_subjects = np.zeros((*right.shape, 2)) if residuals else None
     for g, members in enumerate(order):
         items = jnp.asarray(normals.slope[g]), jnp.asarray(normals.intercept[g])
         population = jnp.asarray(normals.mean[g]), jnp.asarray(normals.sd[g])
@@ -163,8 +163,8 @@ def group_steps(
         step, information, regressed = _solved(total, items, population, at)
         steps.append(step)
         informations.append(information)
-        if kept is not None:
-            kept[members] = _residuals(
+        if of_subjects is not None:
+            of_subjects[members] = _residuals(
                 right[members],
                 None if seen is None else seen[members],
                 items,
@@ -172,7 +172,7 @@ def group_steps(
                 at,
                 regressed,
             )
-    return GroupSteps(np.stack(steps), np.stack(informations), kept)
+    return GroupSteps(np.stack(steps), np.stack(informations), of_subjects)
 
 
 def _solved(total: _Sums, items, population, nodes):

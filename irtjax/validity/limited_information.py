@@ -46,7 +46,7 @@ EXACT_ITEMS = 60
 MANY_DEGREES = 500
 
 
-class Curves(NamedTuple):
+class CategoryCurves(NamedTuple):
     """Response probabilities at nodes, and their derivatives.
 
     Attributes:
@@ -127,7 +127,7 @@ def curves_of(
     items: Any,
     nodes: np.ndarray,
     standard: np.ndarray,
-) -> Curves:
+) -> CategoryCurves:
     """The curves of items at nodes, of which `standard` are the standardised ones."""
     kind = rows.dtype
     parts = _curves(family, rows, jnp.asarray(nodes, kind), jnp.asarray(standard, kind))
@@ -136,10 +136,12 @@ def curves_of(
     if existing is None:
         existing = np.ones((rows.shape[0], family.num_categories), bool)
     codes = np.asarray(family.category_codes, np.float64)
-    return Curves(chances, by_item, by_scale, codes, np.asarray(existing))
+    return CategoryCurves(chances, by_item, by_scale, codes, np.asarray(existing))
 
 
-def _item_terms(curves: Curves, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _item_terms(
+    curves: CategoryCurves, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """U of terms in r_j: of shares `[items, C - 1, R]`, products `[items, items, R]`.
 
     The covariance of (z_j, f(ability) r_j), z the indicators of categories, f a basis
@@ -198,7 +200,7 @@ def _normal_equations(own: np.ndarray, common: np.ndarray, root: np.ndarray, e):
 
 
 def limited_fit(
-    curves: Curves,
+    curves: CategoryCurves,
     weights: np.ndarray,
     observed: Moments,
     parameters: np.ndarray,
@@ -259,7 +261,7 @@ def limited_fit(
 
 
 def _constraints(
-    curves: Curves, weights: np.ndarray, observed: Moments, root: np.ndarray
+    curves: CategoryCurves, weights: np.ndarray, observed: Moments, root: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The columns of [U, D] at the shares of categories, and residuals of shares.
 

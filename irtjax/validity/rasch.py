@@ -240,9 +240,9 @@ def _rms_difference(fits: list[RaschItems], stays: np.ndarray) -> float:
     squares = []
     for k, first in enumerate(fits):
         for second in fits[k + 1 :]:
-            both = stays & first.used & second.used
-            gap = first.difficulty[both] - second.difficulty[both]
-            noise = np.diagonal(first.covariance + second.covariance)[both]
+            compared = stays & first.used & second.used
+            gap = first.difficulty[compared] - second.difficulty[compared]
+            noise = np.diagonal(first.covariance + second.covariance)[compared]
             squares.append(np.mean((gap - gap.mean()) ** 2 - noise))
     return math.sqrt(max(float(np.mean(squares)), 0.0))
 

@@ -5,8 +5,8 @@ import pytest
 
 from irtjax.prediction.accuracy import (
     SCORES,
-    Cells,
-    Draws,
+    BootstrapDraws,
+    PredictedCells,
     accuracy,
     area_under_curve,
     concordance,
@@ -29,7 +29,7 @@ def cells():
     chance = np.round(rng.random(600), 1)
     count = rng.integers(1, 4, 600).astype(float)
     right = rng.binomial(count.astype(int), 0.2 + 0.6 * chance).astype(float)
-    return Cells(subject, item, right, count, rng.integers(0, 2, 600)), chance
+    return PredictedCells(subject, item, right, count, rng.integers(0, 2, 600)), chance
 
 
 def test_areas_are_those_of_all_pairs(cells):
@@ -62,7 +62,7 @@ def test_no_pair_has_no_area():
 
 def test_scores_and_their_draws(cells):
     cells, chance = cells
-    draws = Draws.of(30, 20, 1)
+    draws = BootstrapDraws.of(30, 20, 1)
     result = accuracy(cells, chance, draws)
     near = np.clip(chance, 1e-6, 1 - 1e-6)
     log = cells.right * np.log(near) + (cells.responses - cells.right) * np.log1p(-near)
@@ -77,7 +77,7 @@ def test_scores_and_their_draws(cells):
 def test_areas_of_draws_are_those_of_their_weights(cells):
     """To the first order: the standard deviation agrees within a twentieth."""
     cells, chance = cells
-    draws = Draws.of(30, 20, 2)
+    draws = BootstrapDraws.of(30, 20, 2)
     linear = accuracy(cells, chance, draws).draws["auc"]
     exact = []
     for u, v in zip(draws.subjects[:200], draws.items[:200], strict=True):
@@ -93,8 +93,10 @@ def test_calibrated_chances_have_a_small_error():
     chance = rng.random(50_000)
     right = (rng.random(50_000) < chance).astype(float)
     zeros = np.zeros(50_000, int)
-    cells = Cells(zeros, zeros, right, np.ones(50_000), zeros)
+    cells = PredictedCells(zeros, zeros, right, np.ones(50_000), zeros)
     curve = reliability_curve(cells, chance)
     # Ten groups of 5,000: a standard error of at most .007 each.
     assert np.abs(curve["chance"] - curve["right"]).max() < 0.028
-    assert accuracy(cells, chance, Draws.of(1, 1, 0)).value["calibration"] < 0.012
+    assert (
+        accuracy(cells, chance, BootstrapDraws.of(1, 1, 0)).value["calibration"] < 0.012
+    )

@@ -6,7 +6,12 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 import irtjax
-from irtjax.prediction.crossed_effects import LOG_SD, MEAN_SD, Responses, fit_effects
+from irtjax.prediction.crossed_effects import (
+    LOG_SD,
+    MEAN_SD,
+    CrossedResponses,
+    fit_effects,
+)
 from irtjax.prediction.features import read_features
 
 SUBJECTS, ITEMS = 40, 60
@@ -53,7 +58,7 @@ def test_variances_maximise_a_dense_laplace_approximation():
     eta = rows @ [1.0, -1.0] + rng.normal(size=8)
     right = rng.binomial(trials.astype(int), expit(eta[:, None] + columns[:, 0]))
     right = right.astype(float)
-    effects = fit_effects(Responses(right, trials), (rows,), (columns,))
+    effects = fit_effects(CrossedResponses(right, trials), (rows,), (columns,))
 
     def minus(logs):
         gap = [
@@ -83,7 +88,7 @@ def test_crossed_effects_are_those_of_lme4(shared_data, monkeypatch):
     right = (rows.select_dtypes("number").to_numpy() > 0).astype(float)
     assert right.shape == (316, 24)
     monkeypatch.setattr("irtjax.prediction.crossed_effects.MEAN_SD", 1e-4)
-    data = Responses(right.T, np.ones_like(right.T))
+    data = CrossedResponses(right.T, np.ones_like(right.T))
     effects = fit_effects(data, offset=-0.16260854)
     # lme4 stops at a relative change of 1e-6 or so of the deviance.
     assert effects.log_likelihood == pytest.approx(-4101.54880674, abs=1e-4)
@@ -126,7 +131,7 @@ def test_few_responses_move_predictions_towards_them():
 def test_more_subjects_than_items_give_the_same_effects():
     """The denser side is chosen by size, and neither changes the estimates."""
     right, features, _ = simulated(3, 30, 31)
-    data = Responses(right, np.ones_like(right))
+    data = CrossedResponses(right, np.ones_like(right))
     one = fit_effects(data, (), (features,))
     other = fit_effects(data.turned, (features,), ()).turned
     # The same maximum to the optimiser's tolerance of 1e-9 of a value of 500.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from irtjax.validity.limited_information import (
-    Curves,
+    CategoryCurves,
     Moments,
     limited_fit,
     noncentral_chance,
@@ -34,7 +34,7 @@ def curves_of(items, num_categories):
     by_item = [(at(items + step) - at(items - step)) / 2e-5 for step in steps]
     # A larger standard deviation of ability is a larger slope of every item.
     by_scale = items[:, 0][:, None, None] * by_item[0]
-    return Curves(
+    return CategoryCurves(
         at(items),
         np.stack(by_item, -1),
         by_scale,

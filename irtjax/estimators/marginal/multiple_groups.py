@@ -250,8 +250,8 @@ class MultipleGroups(AbstractAscent, AbstractOnNodes):
         evidence, _ = _evidence(state.best, density)
         data = dataclasses.replace(padded.data, evidence=evidence[method.codes])
         # Populations are known here: the errors of groups are added below.
-        given = dataclasses.replace(padded, data=data, anchored=False)
-        estimates = super().estimates(given, solution, run)
+        with_evidence = dataclasses.replace(padded, data=data, anchored=False)
+        estimates = super().estimates(with_evidence, solution, run)
         covariance, by_group = estimates.covariance, None
         sd = np.exp(np.asarray(state.best.log_sd, np.float64))
         least = float(_least_sd(density, state.carry.nodes))
