@@ -39,6 +39,7 @@ VALUES: dict[str, Iterable[str]] = {
     "method": ["auto", *METHODS],
     "item_model": [*MODELS, "binary"],
     "shrink rule": _RULES.split(),
+    "dif method": ["score", "mh", "logistic"],
     "stability kind": [
         "items",
         "halves",
@@ -64,7 +65,7 @@ VALUES: dict[str, Iterable[str]] = {
     "measures": ["both", "accuracy", "length"],
     "aim": ["score", "ability"],
     "average": ["items", "benchmarks"],
-    "select": "information mutual_information kl random fixed d_optimal a_optimal"
+    "select": "information mutual_information kl random fixed d_optimal a_optimal score"
     "".split(),
     "adapt scoring": ["eap", "map"],
     "truth": ["bank", "draw"],

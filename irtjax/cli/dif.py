@@ -112,7 +112,7 @@ def dif_command(
             [
                 row["item"],
                 f"{row['effect']:+.0f}",
-                row["group"],
+                row["effect_group"],
                 f"{row['q_value']:.2g}",
             ]
             for row in shown

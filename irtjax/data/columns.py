@@ -121,15 +121,13 @@ COLUMNS: dict[str, dict[str, str]] = {
         "tables": "how tables without signal were made",
     },
     "Rasch": {
-        "difference_se": "standard error of the difference of two groups",
         "z": "that difference over its standard error",
     },
     "Differential functioning": {
         "statistic": "chi-square of the test that an item is the same in all groups",
         "df": "its degrees of freedom",
         "effect": "difference of the chance to be right from the reference, in points",
-        "effect_se": "its standard error",
-        "group": "group with that effect",
+        "effect_group": "group with that effect",
         "odds_ratio": "odds to be right in the reference group over the focal group's",
         "delta": "-2.35 times its logarithm",
         "ets_class": "A, B or C: negligible, moderate, large",

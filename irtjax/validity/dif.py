@@ -69,9 +69,9 @@ class DIF(HasTable):
 
     Attributes:
         table: `item`, `statistic`, `df`, `p_value`, `q_value` (Benjamini and Hochberg),
-            `effect` in points, with `effect_se` if the method has it, `group` in which
-            the item has that effect, `differs`, and by method `odds_ratio`, `delta` and
-            `ets_class` ("mh"), `nonuniform` and `r2` ("logistic").
+            `effect` in points, with `effect_se` if the method has it, `effect_group` in
+            which the item has that effect, `differs`, and by method `odds_ratio`,
+            `delta` and `ets_class` ("mh"), `nonuniform` and `r2` ("logistic").
         group: The facet.
         reference: Name of the group that effects are relative to; "" of numbers.
         method: "score", "mh" or "logistic".
@@ -561,7 +561,7 @@ def _result(
         "q_value": q_value,
         "effect": tested.effect,
         **tested.others,
-        "group": [groups.names[k] for k in tested.which],
+        "effect_group": [groups.names[k] for k in tested.which],
         "differs": differs,
     }
     notes = []

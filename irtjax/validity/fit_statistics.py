@@ -12,6 +12,7 @@ from scipy.special import ndtr
 
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.tables import number_column
+from irtjax.data.frames import HasTable
 from irtjax.data.matching import match_all_items, places_of
 from irtjax.data.table import ResponseTable
 from irtjax.likelihood.quadrature import REACH
@@ -275,7 +276,7 @@ def _largest(residuals: np.ndarray, names: np.ndarray) -> pa.Table:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FitComparison:
+class FitComparison(HasTable):
     """The likelihood-ratio test of two nested fits.
 
     Attributes:

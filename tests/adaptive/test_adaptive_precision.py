@@ -15,7 +15,9 @@ def test_every_compiled_function_has_full_precision():
             own = str(getattr(value, "__module__", "")).startswith("irtjax")
             # `full_precision` returns a plain function around the compiled one.
             either = value, getattr(value, "__wrapped__", None)
-            if own and any(hasattr(x, "lower") for x in either):
+            compiled = any(hasattr(x, "lower") for x in either)
+            # A result may have a lower bound.
+            if own and compiled and not inspect.isclass(value):
                 found.append(name)
                 assert inspect.isfunction(value), f"{module.__name__}.{name}"
     assert {"run_tests_jit", "_start_jit", "_update_jit", "_propose"} <= set(found)

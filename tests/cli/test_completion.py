@@ -64,7 +64,7 @@ def test_every_list_is_of_an_option():
         ("irtjax fit x.csv --standard-errors s", ["sandwich"]),
         ("irtjax stability --kind ", STABILITY),
         ("irtjax shrink --rule reg", ["regression"]),
-        ("irtjax comp", ["compare"]),
+        ("irtjax comp", ["compare", "compare-models"]),
         ("irtjax fit --max-st", ["--max-steps"]),
         # Files are left to the shell.
         ("irtjax fit --out ", []),

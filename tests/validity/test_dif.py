@@ -174,7 +174,7 @@ def test_the_planted_item_is_found_under_impact(result):
     assert result.reference == "old"
     row = result.table.to_pylist()[PLANTED]
     # 1.5 logits are 100 (P(d + 1.5) - P(d)) over abilities: 15 to 35 points.
-    assert row["group"] == "new"
+    assert row["effect_group"] == "new"
     assert 10 < row["effect"] < 40
     assert result.score_difference["new"] == pytest.approx(row["effect"] / ITEMS)
     assert "1 of 20 items favour a group" in str(result)
