@@ -166,18 +166,18 @@ def _signs(right: np.ndarray, seen: np.ndarray | None) -> tuple[np.ndarray, np.n
     The products of single precision are exact up to 16 million subjects.
     """
     right = np.asarray(right, np.float32)
-    both = right.T @ right
+    joint = right.T @ right
     if seen is None:
         total = np.float32(len(right))
-        first = np.broadcast_to(np.diag(both)[:, None], both.shape)
+        first = np.broadcast_to(np.diag(joint)[:, None], joint.shape)
     else:
         total, first = seen.T @ seen, right.T @ seen
     second = first.T
-    neither = total - first - second + both
-    least = np.minimum(np.minimum(both, neither), np.minimum(first, second) - both)
+    neither = total - first - second + joint
+    least = np.minimum(np.minimum(joint, neither), np.minimum(first, second) - joint)
     half = np.where(least < 0.5, np.float32(0.5), np.float32(0))
-    product = (both + half) * (neither + half)
-    product = product - (first - both + half) * (second - both + half)
+    product = (joint + half) * (neither + half)
+    product = product - (first - joint + half) * (second - joint + half)
     varied = (first > 0) & (first < total) & (second > 0) & (second < total)
     np.fill_diagonal(varied, False)
     return (product < 0) & varied, varied

@@ -282,14 +282,14 @@ def _models(
     if len(np.unique(names)) != len(names):
         raise ValueError(f"a subject has two rows in column {name!r}: leave one")
     place = places_of(names, fit.subject_names)
-    found = place >= 0
-    if not found.any():
+    in_fit = place >= 0
+    if not in_fit.any():
         raise ValueError(
             f"column {name!r} names no subject of the fit, such as"
             f" {str(fit.subject_names[0])!r}"
         )
     covariates = {}
-    of_fit = lambda x: np.where(found, np.asarray(x, float)[place], np.nan)
+    of_fit = lambda x: np.where(in_fit, np.asarray(x, float)[place], np.nan)
     for title, source in (("parameters", parameters), ("tokens", tokens)):
         if source == "names" and title == "parameters" and "names" not in columns:
             size = parameters_of(fit.subject_names)
@@ -306,7 +306,7 @@ def _models(
     if family is not None:
         texts = np.array(["" if x is None else str(x) for x in column(family)])
         # One without a family is one of its own.
-        labels = np.where(found, texts[place], "")
+        labels = np.where(in_fit, texts[place], "")
         labels = np.where(labels == "", fit.subject_names, labels)
     ability, score = floats(fit.abilities.table, "ability", "expected_score")
     population = fit.parameters.population

@@ -61,11 +61,11 @@ class LatentRegression(NamedTuple):
         x = np.asarray(covariates, float)
         mean = x @ self.slopes
         variance = np.einsum("ij,jk,ik->i", x, self.covariance, x)
-        known = np.full(len(x), -1) if family is None else np.asarray(family)
-        has = known >= 0
+        codes = np.full(len(x), -1) if family is None else np.asarray(family)
+        has = codes >= 0
         if len(self.effects):
-            mean = mean + np.where(has, self.effects[known], 0.0)
-            own = np.where(has, self.effect_variance[known], self.family_sd**2)
+            mean = mean + np.where(has, self.effects[codes], 0.0)
+            own = np.where(has, self.effect_variance[codes], self.family_sd**2)
         else:
             own = np.full(len(x), self.family_sd**2)
         return mean, np.sqrt(variance + own + self.residual_sd**2)
@@ -111,7 +111,7 @@ def latent_regression(
     free = 1 if family is None else 2
     variances = lambda log: (*(np.exp(2 * log) * scale**2), *(0.0,) * (2 - free))
     bounds = [(math.log(LEAST), math.log(10.0))] * free
-    found = min(
+    best = min(
         (
             minimize(
                 lambda log: -problem.log_likelihood(*variances(log)),
@@ -123,8 +123,8 @@ def latent_regression(
         ),
         key=lambda run: run.fun,
     )
-    at_least = found.x <= bounds[0][0] + 1e-6
-    residual, between = variances(np.where(at_least, -np.inf, found.x))
+    at_least = best.x <= bounds[0][0] + 1e-6
+    residual, between = variances(np.where(at_least, -np.inf, best.x))
     slopes, inverse, gap = problem.solve(residual, between)
     d = problem.error + residual
     weight = np.bincount(code, 1 / d)
@@ -137,7 +137,7 @@ def latent_regression(
         math.sqrt(residual),
         shrunk * np.bincount(code, gap / d) if has else np.zeros(0),
         shrunk if has else np.zeros(0),
-        -float(found.fun),
+        -float(best.fun),
     )
 
 

@@ -163,12 +163,12 @@ def _item_terms(
     corner = np.einsum("q,jqcd->jcd", weights, inner)
     side = np.einsum("jqc,rq->jcr", outer * weights[:, None], basis)
     body = np.einsum("jq,rq,sq->jrs", variance * weights, basis, basis, optimize=True)
-    both = np.block([[corner, side], [side.swapaxes(1, 2), body]])
-    values, vectors = np.linalg.eigh(both)
-    kept = values[:, ::-1] > least * values[:, -1:]
-    rank = int(kept.sum(1).max())
+    moments = np.block([[corner, side], [side.swapaxes(1, 2), body]])
+    values, vectors = np.linalg.eigh(moments)
+    positive = values[:, ::-1] > least * values[:, -1:]
+    rank = int(positive.sum(1).max())
     root = vectors[:, :, ::-1][:, :, :rank] * np.sqrt(
-        np.where(kept, values[:, ::-1], 0)[:, None, :rank]
+        np.where(positive, values[:, ::-1], 0)[:, None, :rank]
     )
     num = z.shape[-1]
     products = np.einsum("ir,jrk->jik", loadings, root[:, num:], optimize=True)

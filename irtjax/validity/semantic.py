@@ -182,9 +182,9 @@ def _tetrachorics(values: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     """Of each pair, in batches of one shape."""
     first, second = pairs
     total = values.sum(axis=0)
-    both = np.sum(values[:, first] * values[:, second], axis=0)
+    joint = np.sum(values[:, first] * values[:, second], axis=0)
     counts = np.stack(
-        [both, total[first], total[second], np.full_like(both, len(values))]
+        [joint, total[first], total[second], np.full_like(joint, len(values))]
     )
     size = len(first)
     counts = np.pad(counts, [(0, 0), (0, -size % BATCH)], mode="edge")

@@ -293,9 +293,11 @@ class _Items:
         names = names[pairs & (2**32 - 1)]
         labels = np.array([*self.benchmarks.code_of], dtype=str)[pairs >> 32]
         if len(np.unique(names)) < len(names):
-            both = zip(names.tolist(), labels.tolist(), strict=True)
+            of_benchmark = zip(names.tolist(), labels.tolist(), strict=True)
             done = lambda name, prefix: not prefix or name.startswith(f"{prefix}/")
-            joined = [x if done(x, prefix) else f"{prefix}/{x}" for x, prefix in both]
+            joined = [
+                x if done(x, prefix) else f"{prefix}/{x}" for x, prefix in of_benchmark
+            ]
             names = np.array(joined)
         values, counts = np.unique(names, return_counts=True)
         if (counts > 1).any():
