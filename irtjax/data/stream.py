@@ -9,12 +9,15 @@ With C categories, responses act through two sums only. Of a table T `[items, C,
 subject has sum_j T[j, y_j], and of vectors U `[subjects, m]` an item and a category
 have the sum of u_i over the subjects with that response. In the observed cells both are
 products with one sparse matrix of ones, whose columns are pairs of item and category.
+
+Subjects may be divided over processes (`irtjax.numerics.processes`). Each has the names
+and sums of all subjects, and reads the responses of its own.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from irtjax.numerics.processes import ALONE, Processes
 from irtjax.numerics.threads import map_in_order
 
 #: Cells of a block: 4 bytes each of observed cells, 1 byte each of all cells.
@@ -173,6 +177,8 @@ class ResponseStream:
         total: their sum, and
         squares: the sum of their squares.
         benchmarks: `[items]` benchmark of each item, None where the file has none.
+        processes: Those that divide the subjects.
+        first: Number of the first subject whose responses the folder has.
     """
 
     folder: Path
@@ -184,6 +190,8 @@ class ResponseStream:
     total: np.ndarray
     squares: np.ndarray
     benchmarks: np.ndarray | None = None
+    processes: Processes = ALONE
+    first: int = 0
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -212,30 +220,58 @@ class ResponseStream:
         """`[subjects + 1]` place of the first observed cell of each subject."""
         return np.concatenate([[0], np.cumsum(self.observed, dtype=np.int64)])
 
-    def edges(self, size: int | None = None) -> np.ndarray:
-        """First subjects of blocks of about so many cells, and number of subjects."""
-        size = size or BLOCK_CELLS
-        num_subjects, num_items = self.shape
-        if self.is_matrix:
-            rows = max(1, size // num_items)
-            return np.append(np.arange(0, num_subjects, rows), num_subjects)
-        wanted = np.arange(size, self.num_observed, size)
-        inner = np.searchsorted(self._start, wanted)
-        return np.unique(np.concatenate([[0], inner, [num_subjects]]))
+    def edges(self, size: int | None = None, segment: int = 0) -> np.ndarray:
+        """First subjects of blocks of about so many cells, and the end of the last.
 
-    def blocks(self, size: int | None = None) -> Iterator[StreamBlock]:
+        Of one segment, which is all subjects unless processes divide them.
+        """
+        size = size or BLOCK_CELLS
+        first, end = self.processes.edges(self.shape[0])[segment : segment + 2]
+        if self.is_matrix:
+            rows = max(1, size // self.shape[1])
+            return np.append(np.arange(first, end, rows), end)
+        wanted = np.arange(self._start[first] + size, self._start[end], size)
+        inner = np.searchsorted(self._start, wanted)
+        return np.unique(np.concatenate([[first], inner, [end]]))
+
+    def blocks(
+        self, size: int | None = None, segment: int | None = None
+    ) -> Iterator[StreamBlock]:
         """Blocks in the order of subjects, of about so many cells (`BLOCK_CELLS`).
 
-        A thread reads one ahead.
+        Of one segment, or of all that this process has. A thread reads one ahead.
         """
         read = self._matrix if self.is_matrix else self._cells
-        ends = pairwise(self.edges(size).tolist())
+        segments = self.processes.own_segments if segment is None else [segment]
+        ends = [x for k in segments for x in pairwise(self.edges(size, k).tolist())]
         yield from map_in_order(lambda pair: read(*pair), ends, workers=1)
+
+    def row_sums(self, table: np.ndarray) -> np.ndarray:
+        """Sums `[subjects, m]` of a table `[items, categories, m]`, by one pass."""
+        rows = np.zeros((self.shape[0], table.shape[2]), table.dtype)
+        for block in self.blocks():
+            own = slice(block.first, block.first + block.num_subjects)
+            rows[own] = block.table_sums(table)
+        return self.processes.gather_rows(rows)
+
+    def category_sums(self, vectors: np.ndarray) -> np.ndarray:
+        """Sums `[items, categories, m]` of vectors `[subjects, m]`, by one pass."""
+        count = len(self.codes)
+
+        def of_segment(segment: int) -> Sequence[np.ndarray]:
+            total = np.zeros((len(self.items), count, vectors.shape[1]), vectors.dtype)
+            for block in self.blocks(segment=segment):
+                own = slice(block.first, block.first + block.num_subjects)
+                total += block.category_sums(vectors[own], count)
+            return (total,)
+
+        return self.processes.sum_segments(of_segment)[0]
 
     def _matrix(self, first: int, end: int) -> StreamedBlock:
         """All cells of subjects from `first` to before `end`."""
         size = self.shape[1]
-        numbers = _numbers(self.folder / MATRIX, np.int8, first * size, end * size)
+        ends = (first - self.first) * size, (end - self.first) * size
+        numbers = _numbers(self.folder / MATRIX, np.int8, *ends)
         return StreamedBlock(
             first, numbers.reshape(end - first, size), self.is_complete
         )
@@ -243,7 +279,8 @@ class ResponseStream:
     def _cells(self, first: int, end: int) -> CellBlock:
         """The observed cells of subjects from `first` to before `end`."""
         start, shape = self._start[first : end + 1], self.counts.shape
-        ends = int(start[0]), int(start[-1])
+        offset = self._start[self.first]
+        ends = int(start[0] - offset), int(start[-1] - offset)
         pair = _numbers(self.folder / COLUMNS, np.int32, *ends)
         pair *= shape[1]
         pair += _numbers(self.folder / VALUES, np.int8, *ends)

@@ -139,11 +139,7 @@ class StreamedResponses(AbstractResponses):
         codes = jnp.asarray(self.source.codes, tables[0].dtype)
         each = weights(codes, jnp.ones_like(codes))
         table = np.asarray(sum(map(_outer, each, tables)))
-        rows = np.empty((self.num_subjects, table.shape[2]), table.dtype)
-        for block in self.source.blocks():
-            own = slice(block.first, block.first + block.num_subjects)
-            rows[own] = block.table_sums(table)
-        return jnp.asarray(rows)
+        return jnp.asarray(self.source.row_sums(table))
 
     def column_products(
         self,
@@ -151,14 +147,10 @@ class StreamedResponses(AbstractResponses):
         statistics: Callable[[Array], tuple[Array, ...]] | None = None,
     ) -> tuple[tuple[Array, ...], Array, Array]:
         """Sums S_k' U for each statistic, Y' U of values, M' U of exposure."""
-        each, codes = np.asarray(vectors), self.source.codes
-        total = np.zeros((self.num_items, len(codes), each.shape[1]), each.dtype)
-        for block in self.source.blocks():
-            own = slice(block.first, block.first + block.num_subjects)
-            total += block.category_sums(each[own], len(codes))
-        sums = jnp.asarray(total)
+        each = np.asarray(vectors)
+        sums = jnp.asarray(self.source.category_sums(each))
         by_code = lambda numbers: jnp.einsum("c,jcm->jm", numbers, sums)
-        values = jnp.asarray(codes, each.dtype)
+        values = jnp.asarray(self.source.codes, each.dtype)
         of_values = () if statistics is None else statistics(values)
         of_statistics = tuple(by_code(x.astype(each.dtype)) for x in of_values)
         return of_statistics, by_code(values), jnp.sum(sums, axis=1)

@@ -81,15 +81,17 @@ def is_whole(problem: Problem) -> bool:
     return problem.free.size + 2 <= DENSE_LIMIT
 
 
-def pieces_of(stream: ResponseStream, step: int = 1) -> Iterator[ScoresPiece]:
-    """All cells of the subjects, as many of them at a time as fill a block.
+def pieces_of(
+    stream: ResponseStream, segment: int, step: int = 1
+) -> Iterator[ScoresPiece]:
+    """All cells of the subjects of a segment, as many at a time as fill a block.
 
-    With `step`, every step-th piece of each block alone.
+    With `step`, the first piece and every step-th after it alone.
     """
     num_subjects, num_items = stream.shape
     size = max(1, min(num_subjects, BLOCK_CELLS // num_items))
     place = 0
-    for block in stream.blocks():
+    for block in stream.blocks(segment=segment):
         for start in range(0, block.num_subjects, size):
             place += 1
             if (place - 1) % step:
@@ -164,22 +166,27 @@ def _own_missing(
     item j: second moments follow from the counts, products of means need every cell.
     """
     num_items, count, num_nodes, columns = slopes.shape
-    total, at_nodes = np.zeros_like(table), np.zeros(num_nodes, table.dtype)
-    own, means = np.zeros_like(table), np.zeros((num_items, columns, columns))
     step = max(1, stream.num_observed // MOST_CELLS)
-    taken = 0
 
     def sums(piece: CountsPiece) -> tuple[CountsPiece, np.ndarray, np.ndarray | None]:
         products = None if piece.number % step else _mean_products(piece, slopes)
         return piece, piece.category_sums(count), products
 
-    for piece, counts, products in map_pieces(sums, stream, table, log_weights, centre):
-        total[:, :, piece.window] += counts
-        at_nodes[piece.window] += piece.posterior.sum(axis=0)
-        if products is not None:
-            own[:, :, piece.window] += counts
-            means += products
-            taken += len(piece.rows)
+    def of_segment(segment: int) -> tuple[np.ndarray, ...]:
+        total, at_nodes = np.zeros_like(table), np.zeros(num_nodes, table.dtype)
+        own, means = np.zeros_like(table), np.zeros((num_items, columns, columns))
+        taken = np.zeros(1, np.int64)
+        pieces = map_pieces(sums, stream, segment, table, log_weights, centre)
+        for piece, counts, products in pieces:
+            total[:, :, piece.window] += counts
+            at_nodes[piece.window] += piece.posterior.sum(axis=0)
+            if products is not None:
+                own[:, :, piece.window] += counts
+                means += products
+                taken += len(piece.rows)
+        return total, at_nodes, own, means, taken
+
+    total, at_nodes, own, means, taken = stream.processes.sum_segments(of_segment)
     second = np.einsum("jcq,jcqa,jcqb->jab", own, slopes, slopes, optimize=True)
     return total, at_nodes, (second - means) * (stream.shape[0] / taken)
 
@@ -283,14 +290,18 @@ def streamed_covariance(
         if getattr(model.family, "asymptotes", 0):
             terms = max(terms, 20)
     step = max(1, num_subjects // ENOUGH, int(work * (terms or 1) / MOST_OPERATIONS))
-    gram, taken = jnp.zeros((size, size), nodes.dtype), 0
-    for piece in pieces_of(stream, step):
-        part = dataclasses.replace(problem, data=piece.data)
-        gram = gram + _gram(part, *of, whitening, terms)
-        taken += piece.end - piece.first
-    light = dataclasses.replace(
-        problem, data=data.with_sums(counts, gram * (num_subjects / taken))
-    )
+
+    def of_segment(segment: int) -> tuple[np.ndarray, ...]:
+        gram, taken = jnp.zeros((size, size), nodes.dtype), 0
+        for piece in pieces_of(stream, segment, step):
+            part = dataclasses.replace(problem, data=piece.data)
+            gram = gram + _gram(part, *of, whitening, terms)
+            taken += piece.end - piece.first
+        return np.array(gram), np.array([taken])
+
+    gram, taken = stream.processes.sum_segments(of_segment)
+    whole = jnp.asarray(gram * (num_subjects / taken))
+    light = dataclasses.replace(problem, data=data.with_sums(counts, whole))
     return covariance_of_sums(light, *of)
 
 
@@ -324,12 +335,14 @@ def streamed_scores(
     stream = data.source
     if covariance is None or not len(covariance.shared):
         return _scores_at_nodes(model, items, population, stream, nodes, centre)
-    columns, num_subjects = np.empty((4, stream.shape[0])), stream.shape[0]
-    shared = None
+    num_subjects, processes = stream.shape[0], stream.processes
+    columns, shared = np.zeros((4, num_subjects)), None
     if num_subjects <= SHARED:
-        shared = np.empty((num_subjects, len(covariance.shared)))
+        shared = np.zeros((num_subjects, len(covariance.shared)))
     bounds = jnp.asarray([-6.0, 6.0], nodes.dtype)
-    for piece in pieces_of(stream):
+    every = processes.own(num_subjects)
+    pieces = (x for k in processes.own_segments for x in pieces_of(stream, k))
+    for piece in pieces:
         of = model, items, population, piece.data
         scores = _score_jit(*of, nodes, bounds, covariance, scoring="eap")
         expected = expected_scores(*of, nodes, covariance)
@@ -339,7 +352,10 @@ def streamed_scores(
             column[own] = np.asarray(part)[: piece.end - piece.first]
         if shared is not None:
             shared[own] = np.asarray(scores.shared)[: piece.end - piece.first]
-        note_share(own.stop / num_subjects, "scores")
+        note_share((own.stop - every.start) / (every.stop - every.start), "scores")
+    if shared is not None:
+        shared = processes.gather_rows(shared)
+    columns = processes.gather_rows(columns)
     ability, error, response, response_error = columns
     return _fields(ability, error, response, response_error, shared)
 
@@ -369,7 +385,7 @@ def _scores_at_nodes(
     responses = response_table_jit(model.family, items, theta)
     at_nodes = np.stack([np.asarray(theta), np.asarray(responses).mean(axis=1)], axis=1)
     least = np.gradient(at_nodes, axis=0) ** 2 / 12
-    mean, variance = np.empty((2, stream.shape[0], 2))
+    columns = np.zeros((4, stream.shape[0]))
 
     def moments(piece: CountsPiece) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         own = piece.posterior @ at_nodes[piece.window]
@@ -377,7 +393,8 @@ def _scores_at_nodes(
         narrowest = piece.posterior @ least[piece.window]
         return piece.rows, own, np.maximum(square, narrowest)
 
-    for rows, *own in map_pieces(moments, stream, table, log_weights, centre):
-        mean[rows], variance[rows] = own
-    error = np.sqrt(variance)
-    return _fields(mean[:, 0], error[:, 0], mean[:, 1], error[:, 1], None)
+    for segment in stream.processes.own_segments:
+        pieces = map_pieces(moments, stream, segment, table, log_weights, centre)
+        for rows, mean, variance in pieces:
+            columns[::2, rows], columns[1::2, rows] = mean.T, np.sqrt(variance.T)
+    return _fields(*stream.processes.gather_rows(columns), None)

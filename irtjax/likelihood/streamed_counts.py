@@ -86,11 +86,12 @@ class _Part(NamedTuple):
 def map_pieces(
     function: Callable[[CountsPiece], R],
     stream: ResponseStream,
+    segment: int,
     table: np.ndarray,
     log_weights: np.ndarray,
     centre: np.ndarray | None = None,
 ) -> Iterator[R]:
-    """`function` of the posteriors of all subjects, a few thousand of them at a time.
+    """`function` of the posteriors of a segment, a few thousand of them at a time.
 
     Pieces are made in threads, one for each core, and results come in a fixed order.
     With `centre`, the node nearest to each posterior, subjects of a block are taken in
@@ -115,27 +116,28 @@ def map_pieces(
         piece = CountsPiece(part.number, part.rows, cells, low, posterior, log_marginal)
         return function(piece), part.share
 
-    parts = _parts(stream, table.shape[2], centre)
+    parts = _parts(stream, segment, table.shape[2], centre)
     for result, share in map_in_order(of_part, parts, num_cores()):
         note_share(share, "pass")
         yield result
 
 
 def _parts(
-    stream: ResponseStream, num_nodes: int, centre: np.ndarray | None
+    stream: ResponseStream, segment: int, num_nodes: int, centre: np.ndarray | None
 ) -> Iterator[_Part]:
-    """The subjects of all pieces."""
+    """The subjects of the pieces of a segment, numbered from 0."""
     pairs, subjects = stream.counts.size, stream.shape[0]
     each = max(stream.num_observed / subjects, 1)
     size = max(64, PIECE // num_nodes, int(PIECE_PAIRS * pairs / each))
-    number = done = 0
-    for block in stream.blocks(max(streams.BLOCK_CELLS, BLOCK_PAIRS * pairs)):
+    every, number = stream.processes.own(subjects), 0
+    for block in stream.blocks(max(streams.BLOCK_CELLS, BLOCK_PAIRS * pairs), segment):
+        done = block.first - every.start
         order = np.arange(block.first, block.first + block.num_subjects)
         if centre is not None:
             order = block.first + np.argsort(centre[order], kind="stable")
         for rows in np.array_split(order, -(-len(order) // size)):
             done += len(rows)
-            yield _Part(number, block, rows, done / subjects)
+            yield _Part(number, block, rows, done / (every.stop - every.start))
             number += 1
 
 
@@ -200,21 +202,28 @@ def streamed_counts(
     codes = jnp.asarray(stream.codes)
     table = np.asarray(category_table(model, items, codes, theta))
     dtype, num_subjects = table.dtype, data.num_subjects
-    total, at_nodes = np.zeros_like(table), np.zeros(table.shape[2], dtype)
-    log_marginal = np.empty(num_subjects, dtype)
-    nearest = np.empty(num_subjects, np.int32)
+    log_marginal = np.zeros(num_subjects, dtype)
+    nearest = np.zeros(num_subjects, np.int32)
     near = None if centre is None else np.asarray(centre)
+    weights = np.asarray(log_weights, dtype)
 
     def sums(piece: CountsPiece) -> tuple[CountsPiece, np.ndarray, np.ndarray]:
         index = np.arange(piece.posterior.shape[1], dtype=dtype)
         nearest = piece.low + np.rint(piece.posterior @ index).astype(np.int32)
         return piece, piece.category_sums(len(codes)), nearest
 
-    weights = np.asarray(log_weights, dtype)
-    for piece, counts, own in map_pieces(sums, stream, table, weights, near):
-        total[:, :, piece.window] += counts
-        at_nodes[piece.window] += piece.posterior.sum(axis=0)
-        log_marginal[piece.rows], nearest[piece.rows] = piece.log_marginal, own
+    def of_segment(segment: int) -> tuple[np.ndarray, ...]:
+        total, at_nodes = np.zeros_like(table), np.zeros(table.shape[2], dtype)
+        pieces = map_pieces(sums, stream, segment, table, weights, near)
+        for piece, counts, own in pieces:
+            total[:, :, piece.window] += counts
+            at_nodes[piece.window] += piece.posterior.sum(axis=0)
+            log_marginal[piece.rows], nearest[piece.rows] = piece.log_marginal, own
+        return total, at_nodes
+
+    total, at_nodes = stream.processes.sum_segments(of_segment)
+    log_marginal = stream.processes.gather_rows(log_marginal)
+    nearest = stream.processes.gather_rows(nearest)
     return counts_of(
         model, data, total, at_nodes, jnp.asarray(log_marginal), jnp.asarray(nearest)
     )

@@ -219,10 +219,7 @@ def _sums_by_benchmark(fit: StreamedFit) -> dict[str, np.ndarray]:
     each = stream.codes[:, None] ** np.arange(3.0)
     own = (labels[:, None] == np.array(names))[:, None, :, None]
     table = (own * each[:, None]).reshape(len(labels), len(each), -1)
-    sums = np.empty((stream.shape[0], len(names), 3))
-    for block in stream.blocks():
-        rows = slice(block.first, block.first + block.num_subjects)
-        sums[rows] = block.table_sums(table).reshape(-1, len(names), 3)
+    sums = stream.row_sums(table).reshape(-1, len(names), 3)
     return dict(zip(names, np.moveaxis(sums, 1, 0), strict=True))
 
 
