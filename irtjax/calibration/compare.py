@@ -96,7 +96,8 @@ def compare(
         exposure = table.observed if table.trials is None else table.trials
         labels, unit = _clusters_of(fit, table)
         top = 1.0 if table.trials is not None else response_size(fit.model)
-        runs = run_errors_of(table, fit.options.get("run_sd", 0.0), fit.options)
+        run_sd = fit.options.get("run_sd", 0.0)
+        runs = run_errors_of(table, run_sd, fit.options, labels)
         options = {"top": top, "level": chosen, "run_error": math.hypot(*runs)}
         paired = paired_difference(table.values, exposure, labels, **options)
     shared, scale = (
@@ -151,7 +152,7 @@ def compare_responses(
     exposure = table.observed if table.trials is None else table.trials
     top = 1.0 if table.trials is not None else float(max(table.values.max(), 1))
     labels = table.item_facets.get("benchmark")
-    runs = run_errors_of(table, run_sd)
+    runs = run_errors_of(table, run_sd, clusters=labels)
     options: dict[str, Any] = {"top": top, "level": level}
     options["run_error"] = math.hypot(*runs)
     difference = paired_difference(table.values, exposure, labels, **options)

@@ -9,25 +9,39 @@ b of the expected score in ability over the subjects, of abilities:
 .. math:: s^2 + r^2, \qquad s_\theta^2 + r^2 / b^2.
 
 It is each subject's own error: tests of pairs, ranks and P(best) are computed from it.
+
+Of several benchmarks each has a component of its own beside that of all (`data.runs`).
+An accuracy on a benchmark has the two, a mean over all items each by the share of its
+items. Errors over clusters of items that are the benchmarks have the own components,
+which differ from one to the next: there only the common one is added.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
 
+from irtjax.calibration.relatives import Relatives
+from irtjax.calibration.relatives import clusters_of as clusters_of_items
 from irtjax.calibration.result_tables import AbilityTable
 from irtjax.calibration.scale import compares_means
-from irtjax.calibration.tables import floats, interval_columns, number_column
+from irtjax.calibration.tables import (
+    floats,
+    interval_columns,
+    number_column,
+    of_benchmark,
+)
+from irtjax.data.runs import RunErrors
 from irtjax.data.scores import item_ends
 from irtjax.data.table import ResponseTable
-from irtjax.data.wording import points
+from irtjax.data.wording import listing, points
 from irtjax.models.model import response_ends
 from irtjax.ranking import RankIntervals, rank_intervals, without_scale
+from irtjax.ranking.accuracy import clusters_of
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
@@ -38,17 +52,25 @@ ONE_RUN = (
     " to run"
 )
 
+#: Columns of the accuracy on all items: it, its error, and its interval.
+ACCURACY = ["accuracy", "accuracy_se", "accuracy_lower", "accuracy_upper"]
+
 
 def run_errors_of(
-    table: ResponseTable, run_sd: float = 0.0, options: Mapping[str, Any] | None = None
+    table: ResponseTable,
+    run_sd: float = 0.0,
+    options: Mapping[str, Any] | None = None,
+    clusters: np.ndarray | None = None,
 ) -> np.ndarray:
     """Standard errors `[subjects]` of mean scores, of runs like those of a table.
 
     Args:
-        table: The responses; what its repeated runs show is in its `run_error`.
+        table: The responses; what its repeated runs show is in its `runs`.
         run_sd: A further standard deviation of a score from run to run, in points:
             hundredths of scores from 0 to 1, else units of the score.
         options: Options of a fit; bounds of scores among them become 0 and 1.
+        clusters: Labels `[items]` of clusters over which the errors are that these are
+            added to; fewer than `ENOUGH_CLUSTERS` are none.
 
     Raises:
         ValueError: `run_sd` is negative or not finite.
@@ -56,17 +78,30 @@ def run_errors_of(
     >>> run_errors_of(ResponseTable.from_arrays([[1, 0], [1, 1]]), 1.5).tolist()
     [0.015, 0.015]
     """
-    bounds, width, unit = (options or {}).get("bounds"), 1.0, 0.01
-    if bounds:
-        low, high = item_ends(bounds, table.benchmarks)
-        width = float(np.mean(high - low))
-    elif table.trials is None:
+    unit = 0.01
+    if not (options or {}).get("bounds") and table.trials is None:
         seen = table.seen
         unit = 0.01 if 0 <= seen.min(initial=0) <= seen.max(initial=0) <= 1 else 1.0
     stated = np.full(table.num_subjects, check_run_sd(run_sd) * unit)
-    return (
-        stated if table.run_error is None else np.hypot(stated, table.run_error / width)
-    )
+    runs, benchmarks = _runs_of(table, options), table.benchmarks
+    if runs is None:
+        return stated
+    of_items, of_benchmarks = clusters_of(clusters), clusters_of(benchmarks)
+    if of_items is not None and of_benchmarks is not None:
+        if np.array_equal(of_items, of_benchmarks):
+            return np.hypot(stated, runs.common)
+    return np.hypot(stated, runs.of_scores(table.stored, benchmarks))
+
+
+def _runs_of(
+    table: ResponseTable, options: Mapping[str, Any] | None
+) -> RunErrors | None:
+    """Errors by runs of a table, in units of the scores of a fit."""
+    bounds = (options or {}).get("bounds")
+    if table.runs is None or not bounds:
+        return table.runs
+    low, high = item_ends(bounds, table.benchmarks)
+    return table.runs.scaled(high - low, table.benchmarks)
 
 
 def check_run_sd(run_sd: float | None) -> float:
@@ -109,7 +144,8 @@ def with_run_sd(fit: Calibration, run_sd: float | None) -> Calibration:
             f"the errors of this fit have a run_sd of {fit.options['run_sd']:g}"
             " points already: leave the new one out"
         )
-    errors = np.full(len(fit.subject_names), check_run_sd(run_sd) * _unit(fit))
+    error = np.full(len(fit.subject_names), check_run_sd(run_sd) * _unit(fit))
+    errors = _Errors(error, error, {name: error for name in _benchmarks(fit)})
     note = (
         f"errors count a standard deviation of {points(run_sd, 2)} points from run to"
         " run, as stated"
@@ -121,17 +157,25 @@ def with_runs(
     fit: Calibration, table: ResponseTable, run_sd: float | None
 ) -> Calibration:
     """A fit whose errors count what repeated runs of its table show, and `run_sd`."""
-    if table.run_error is not None:
-        errors = run_errors_of(table, 0.0, fit.options)
-        size = float(np.median(errors)) / _unit(fit)
+    runs = _runs_of(table, fit.options)
+    if runs is not None:
+        clusters = clusters_of_items(table, Relatives(), fit.options)
+        errors = _Errors(
+            run_errors_of(table, 0.0, fit.options),
+            run_errors_of(table, 0.0, fit.options, clusters),
+            {name: runs.of_benchmark(name) for name in _benchmarks(fit)},
+        )
+        size = lambda x: points(float(np.median(x)) / _unit(fit), 2)
+        own = [f"{x} {size(runs.of_benchmark(x))}" for x in runs.own]
         note = (
             "runs of a subject differ by more than independent responses do: errors"
-            f" count it (standard error of a score by runs {points(size, 2)} points)"
+            f" count it (standard error of a score by runs {size(errors.score)} points"
+            f"{f'; on {listing(own)}' if own else ''})"
         )
         fit = _with_errors(fit, errors, note, {})
     if run_sd:
         return with_run_sd(fit, run_sd)
-    if table.trials is None and table.run_error is None and table.nouns[0] == "model":
+    if table.trials is None and table.runs is None and table.nouns[0] == "model":
         return dataclasses.replace(fit, notes=(*fit.notes, ONE_RUN))
     return fit
 
@@ -142,41 +186,48 @@ def ability_errors_by_runs(fit: Calibration, table: ResponseTable) -> np.ndarray
     r is what the runs of their table show, and the `run_sd` of the fit.
     """
     run_sd = check_run_sd(fit.options.get("run_sd"))
-    if table.run_error is None and not run_sd:
+    if table.runs is None and not run_sd:
         return np.zeros(table.num_subjects)
     slope = _slope(*floats(fit.abilities.table, "ability", "expected_score"))
     return run_errors_of(table, run_sd, fit.options) / slope
 
 
+class _Errors(NamedTuple):
+    """Errors by runs `[subjects]`, in units of the scores of a fit.
+
+    Attributes:
+        score: Of expected scores.
+        accuracy: Of accuracies, beside their errors over items.
+        benchmarks: Of accuracies on each benchmark.
+    """
+
+    score: np.ndarray
+    accuracy: np.ndarray
+    benchmarks: Mapping[str, np.ndarray]
+
+
+def _benchmarks(fit: Calibration) -> list[str]:
+    """The benchmarks on which a fit has accuracies."""
+    names = [] if fit.benchmarks is None else np.unique(fit.benchmarks).tolist()
+    columns = fit.abilities.table.column_names
+    return [name for name in names if of_benchmark(name)[0] in columns]
+
+
 def _with_errors(
-    fit: Calibration, errors: np.ndarray, note: str, options: dict[str, Any]
+    fit: Calibration, errors: _Errors, note: str, options: dict[str, Any]
 ) -> Calibration:
-    """A fit with errors `[subjects]` of scores by runs in its table of abilities."""
+    """A fit with errors of scores by runs in its table of abilities."""
     table = fit.abilities.table
-    ability, error, score, score_error, accuracy, own, low, high = floats(
-        table,
-        "ability",
-        "ability_se",
-        "expected_score",
-        "expected_score_se",
-        "accuracy",
-        "accuracy_se",
-        "accuracy_lower",
-        "accuracy_upper",
-    )
-    error = np.hypot(error, errors / _slope(ability, score))
-    wider = np.hypot(own, errors)
-    half = float(ndtri(0.5 + fit.level / 2)) * errors
-    ends = response_ends(fit.model)
+    names = "ability", "ability_se", "expected_score", "expected_score_se"
+    ability, error, score, score_error = floats(table, *names)
+    error = np.hypot(error, errors.score / _slope(ability, score))
     columns = {
         "ability_se": error,
-        "expected_score_se": np.hypot(score_error, errors),
-        "accuracy_se": wider,
-        "accuracy_lower": accuracy - np.hypot(accuracy - low, half),
-        "accuracy_upper": accuracy + np.hypot(high - accuracy, half),
+        "expected_score_se": np.hypot(score_error, errors.score),
+        **_wider(fit, ACCURACY, errors.accuracy),
     }
-    for name in ("accuracy_lower", "accuracy_upper"):
-        columns[name] = np.clip(columns[name], ends["low"], ends["top"])
+    for name, by_runs in errors.benchmarks.items():
+        columns |= _wider(fit, of_benchmark(name), by_runs)
     table = _replaced(table, columns)
     table = _replaced(table, interval_columns(fit, table, fit.level))
     # Given the scale, which no order depends on.
@@ -196,6 +247,22 @@ def _with_errors(
         notes=(*(x for x in fit.notes if x != ONE_RUN), note),
         options={**fit.options, **options},
     )
+
+
+def _wider(
+    fit: Calibration, names: Sequence[str], errors: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Error and interval of an accuracy with errors by runs, by name of the column.
+
+    `names` are those of the accuracy, its error and the ends of its interval.
+    """
+    accuracy, own, low, high = floats(fit.abilities.table, *names)
+    half = float(ndtri(0.5 + fit.level / 2)) * errors
+    ends = response_ends(fit.model)
+    lower = accuracy - np.hypot(accuracy - low, half)
+    upper = accuracy + np.hypot(high - accuracy, half)
+    clipped = (np.clip(x, ends["low"], ends["top"]) for x in (lower, upper))
+    return dict(zip(names[1:], (np.hypot(own, errors), *clipped), strict=True))
 
 
 def _unit(fit: Calibration) -> float:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from irtjax.data.answers import Answers
     from irtjax.data.item_texts import ItemText, SourceId
     from irtjax.data.responses import Responses
+    from irtjax.data.runs import RunErrors
     from irtjax.data.sparse_responses import SparseResponses
 
 
@@ -96,8 +97,8 @@ class ResponseTable(HasTable):
             as "1 - wer"; None of a table that was not read.
         answers: what each subject answered, where the data had it.
         nouns: what one subject and one benchmark are called, such as "model", "task".
-        run_error: `[subjects]` standard errors of mean scores by what the responses of
-            one run share, where repeated runs show it (`reading.run_errors`).
+        runs: errors of mean scores by what the responses of one run share, where
+            repeated runs show it (`reading.run_errors`); None elsewhere.
 
     >>> table = ResponseTable.from_arrays([[1, 0], [1, np.nan]], items=["x", "y"])
     >>> table.kind, table.num_observed, table.item_accuracy().tolist()
@@ -123,7 +124,7 @@ class ResponseTable(HasTable):
     reversed_scores: Mapping[str, str] | None = None
     answers: Answers | None = None
     nouns: tuple[str, str] = NOUNS
-    run_error: np.ndarray | None = None
+    runs: RunErrors | None = None
 
     def __post_init__(self) -> None:
         """Checks shapes and names, since labels and arrays are joined by position."""
@@ -138,8 +139,8 @@ class ResponseTable(HasTable):
                 )
         if self.answers is not None and self.answers.shape != (rows, columns):
             vars(self)["answers"] = None  # Those of a table of another size.
-        if self.run_error is not None and len(self.run_error) != rows:
-            vars(self)["run_error"] = None
+        if self.runs is not None and len(self.runs.common) != rows:
+            vars(self)["runs"] = None
         arrays.check_unique("subject", self.subjects)
         arrays.check_unique("item", self.items)
         self._clear_missing()
@@ -252,6 +253,11 @@ class ResponseTable(HasTable):
         return np.full(self.num_items, "", dtype=np.str_)
 
     @property
+    def run_error(self) -> np.ndarray | None:
+        """Errors `[subjects]` of mean scores by runs; None where none is in `runs`."""
+        return self.runs and self.runs.of_scores(self.stored, self.benchmarks)
+
+    @property
     def kind(self) -> Literal["binary", "ordinal", "counts", "continuous"]:
         """Type of the values, which determines the models that suit them.
 
@@ -361,7 +367,7 @@ class ResponseTable(HasTable):
             item_ids=item_texts.chosen(self.item_ids, chosen),
             item_contents=item_texts.chosen(self.item_contents, chosen),
             reversed_scores=reversals and item_texts.chosen(reversals, chosen),
-            run_error=None if self.run_error is None else self.run_error[rows],
+            runs=self.runs and self.runs.select(rows),
             answers=self.answers
             and self.answers.select(
                 None if subjects is None else rows, None if items is None else columns

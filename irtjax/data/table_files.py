@@ -22,6 +22,7 @@ from irtjax.data.item_texts import (
     texts_from_rows,
     texts_to_rows,
 )
+from irtjax.data.runs import RunErrors
 from irtjax.data.sparse_table import SparseCells
 from irtjax.data.wording import TABLE_FORMAT
 from irtjax.data.writing import atomic_path
@@ -84,6 +85,7 @@ class _Facts(Record, kw_only=True):
     item_contents: dict[str, str] = {}
     reversed_scores: dict[str, str] = {}
     run_error: list[float] | None = None
+    own_run_errors: dict[str, list[float]] = {}
 
 
 class _Text(Record):
@@ -133,7 +135,7 @@ def read_fields(path: Path, make: Callable[..., Any]) -> Any:
 def _meta(table: Fields) -> dict[str, Any]:
     """What both forms write as JSON; `_from_meta` reads it."""
     values = table["values"]
-    few, run_error = isinstance(values, SparseCells), table["run_error"]
+    few, runs = isinstance(values, SparseCells), table["runs"]
     return {
         "format": TABLE_FORMAT,
         "version": _SPARSE_VERSION if few else _VERSION,
@@ -146,8 +148,14 @@ def _meta(table: Fields) -> dict[str, Any]:
         "item_ids": table["item_ids"],
         "item_contents": table["item_contents"],
         "reversed_scores": table["reversed_scores"] or {},
-        **({} if run_error is None else {"run_error": run_error.tolist()}),
+        **({} if runs is None else _meta_of_runs(runs)),
     }
+
+
+def _meta_of_runs(runs: RunErrors) -> dict[str, Any]:
+    """What both forms write of errors by runs."""
+    own = {name: error.tolist() for name, error in runs.own.items()}
+    return {"run_error": runs.common.tolist(), "own_run_errors": own}
 
 
 def _from_meta(meta: _Facts, values: np.ndarray) -> Fields:
@@ -166,7 +174,12 @@ def _from_meta(meta: _Facts, values: np.ndarray) -> Fields:
         "item_ids": ids_from_lists(meta.item_ids),
         "item_contents": meta.item_contents,
         "reversed_scores": meta.reversed_scores,
-        "run_error": None if meta.run_error is None else np.array(meta.run_error),
+        "runs": None
+        if meta.run_error is None
+        else RunErrors(
+            np.array(meta.run_error),
+            {name: np.array(x) for name, x in meta.own_run_errors.items()},
+        ),
     }
 
 

@@ -310,7 +310,7 @@ class _Scores(NamedTuple):
         high = 1.0 if table.trials is not None else float(values.max(initial=0))
         unit = 0.01 if high <= 1 and low == 0 else 1.0
         benchmarks = table.benchmarks if (table.benchmarks != "").any() else None
-        run = run_errors_of(table, run_sd)
+        run = run_errors_of(table, run_sd, clusters=benchmarks)
         return cls(
             table, values, exposure, benchmarks, max(high, 1.0), unit, run, level
         )

@@ -8,6 +8,7 @@ import pytest
 import irtjax
 from irtjax.calibration.runs import ONE_RUN, with_run_sd
 from irtjax.data.reading.run_errors import run_errors
+from irtjax.data.runs import RunErrors
 
 #: Runs, subjects, items; standard deviation of what a run's responses share.
 RUNS, SUBJECTS, ITEMS, EFFECT = 4, 12, 60, 0.12
@@ -64,7 +65,8 @@ def by_anova(responses) -> float:
 def test_the_component_of_runs_is_that_of_the_analysis_of_variance(responses):
     run, cell = np.indices((RUNS, SUBJECTS * ITEMS)).reshape(2, -1)
     errors = run_errors(cell, run, responses.reshape(-1) * 1.0, (SUBJECTS, ITEMS))
-    assert errors == pytest.approx(np.sqrt(by_anova(responses) / RUNS))
+    assert errors is not None and not errors.own
+    assert errors.common == pytest.approx(np.sqrt(by_anova(responses) / RUNS))
 
 
 def test_repeats_in_one_file_and_in_several_are_read_alike(responses, tmp_path):
@@ -104,7 +106,7 @@ def test_numbers_right_have_no_runs(responses, tmp_path):
 def test_repeats_widen_the_leaderboard_and_pairs(fit):
     narrow, alone = fit
     run = np.linspace(0.02, 0.05, 60)
-    table = alone.replace(run_error=run)
+    table = alone.replace(runs=RunErrors(run, {}))
     wide = irtjax.fit(table, "rasch", method="em")
     for name in ("expected_score_se", "accuracy_se"):
         assert column(wide, name) == pytest.approx(np.hypot(column(narrow, name), run))

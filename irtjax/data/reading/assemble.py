@@ -13,6 +13,7 @@ from irtjax.data.item_texts import chosen
 from irtjax.data.reading import missing_codes
 from irtjax.data.reading.choose import choose
 from irtjax.data.reading.directions import ScoreDirections, of_records
+from irtjax.data.reading.finish import infer_benchmarks
 from irtjax.data.reading.options import ReadOptions, Trials
 from irtjax.data.reading.records import Coded, Records
 from irtjax.data.reading.repeats import are_repeats, separated, shown_trials
@@ -129,7 +130,11 @@ def _dense_table(
     run = _runs_of(records)
     if run is None or options.trials == "first" or not np.any(count > 1):
         return table
-    return table.replace(run_error=run_errors(cell, run, records.response, shape))
+    labels = table.item_facets.get("benchmark")
+    if labels is None and not records.item_parts:
+        labels = infer_benchmarks(table.items)
+    runs = run_errors(cell, run, records.response, shape, labels)
+    return table.replace(runs=runs)
 
 
 def _runs_of(records: Records) -> np.ndarray | None:

@@ -11,10 +11,12 @@ import numpy as np
 from irtjax.data import answers
 from irtjax.data.arrays import as_labels, places_of
 from irtjax.data.item_texts import joined_ids, joined_texts, refuse_other_contents
+from irtjax.data.reading.finish import infer_benchmarks
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.repeats import are_repeats
 from irtjax.data.reading.run_errors import run_errors
 from irtjax.data.reversal import aligned
+from irtjax.data.runs import RunErrors
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted, were
 from irtjax.numerics.memory import require_memory
@@ -66,37 +68,36 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         metric=" / ".join(sorted({t.metric for t in tables if t.metric})) or None,
         lengths=sums.lengths,
     )
-    return dataclasses.replace(
-        merged,
+    merged = merged.replace(
         subject_facets=_facets("subject", subjects, tables, notes),
         item_facets=_facets("item", items, tables, notes),
+    )
+    return dataclasses.replace(
+        merged,
         notes=tuple(notes),
         item_texts=joined_texts(t.item_texts for t in tables),
         item_ids=joined_ids(t.item_ids for t in tables),
         item_contents=contents,
         reversed_scores=formulas,
         answers=answers.joined(sums.answers, shape),
-        run_error=_run_error(tables, subjects, items, repeated > 0 and how != "first"),
+        runs=_runs(tables, merged, repeated > 0 and how != "first"),
     )
 
 
-def _run_error(
-    tables: Sequence[ResponseTable],
-    subjects: np.ndarray,
-    items: np.ndarray,
-    repeated: bool,
-) -> np.ndarray | None:
+def _runs(
+    tables: Sequence[ResponseTable], merged: ResponseTable, repeated: bool
+) -> RunErrors | None:
     """Errors by runs: those of the tables, or, where these are the runs, from them."""
-    if any(table.run_error is not None for table in tables):
-        # Subjects of tables without repeats are taken to vary as others of one run do.
-        errors = np.zeros(len(subjects))
-        for table in tables:
-            if table.run_error is not None:
-                rows = places_of(subjects, table.subjects)
-                errors[rows] = np.maximum(errors[rows], table.run_error)
-        return np.where(errors > 0, errors, errors.max())
-    if not repeated or any(table.trials is not None for table in tables):
+    subjects, items = merged.subjects, merged.items
+    joined = any(table.runs is not None for table in tables)
+    counts = any(table.trials is not None for table in tables)
+    if not joined and (counts or not repeated):
         return None
+    labels = merged.item_facets.get("benchmark")
+    if labels is None and not merged.item_facets:
+        labels = infer_benchmarks(items)
+    if joined:
+        return _joined_runs(tables, merged, labels)
     cells, values = [], []
     for table in tables:
         row, column = np.nonzero(
@@ -109,7 +110,35 @@ def _run_error(
         values.append(np.asarray(table.values[row, column], float))
     runs = np.repeat(np.arange(len(tables)), [*map(len, cells)])
     shape = len(subjects), len(items)
-    return run_errors(np.concatenate(cells), runs, np.concatenate(values), shape)
+    responses = np.concatenate(values)
+    return run_errors(np.concatenate(cells), runs, responses, shape, labels)
+
+
+def _joined_runs(
+    tables: Sequence[ResponseTable], merged: ResponseTable, labels: np.ndarray | None
+) -> RunErrors:
+    """Errors by runs of tables that have them; `labels` are benchmarks `[items]`.
+
+    Those of a table of one benchmark among several are of this benchmark alone.
+    """
+    common, own = np.zeros(merged.num_subjects), {}
+    several = labels is not None and len(np.unique(labels)) > 1
+    for table in tables:
+        if table.runs is None:
+            continue
+        rows, errors = places_of(merged.subjects, table.subjects), dict(table.runs.own)
+        part = table.runs.common
+        if several and labels is not None:
+            names = np.unique(labels[places_of(merged.items, table.items)]).tolist()
+            if len(names) == 1:
+                part, errors = 0.0, {names[0]: part}
+        common[rows] = np.maximum(common[rows], part)
+        for name, error in errors.items():
+            whole = own.setdefault(name, np.zeros(len(common)))
+            whole[rows] = np.maximum(whole[rows], error)
+    # Subjects of tables without repeats are taken to vary as others of one run do.
+    filled = lambda x: np.where(x > 0, x, x.max())
+    return RunErrors(filled(common), {name: filled(x) for name, x in own.items()})
 
 
 class _Sums(NamedTuple):
