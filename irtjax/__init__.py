@@ -110,6 +110,7 @@ if TYPE_CHECKING:
     from irtjax.validity.horizons import horizons as horizons
     from irtjax.validity.judges import fit_judges as fit_judges
     from irtjax.validity.missingness import missingness as missingness
+    from irtjax.validity.network import network as network
     from irtjax.validity.power import Power as Power
     from irtjax.validity.power import power as power
     from irtjax.validity.rasch import rasch as rasch
@@ -196,6 +197,7 @@ _HOMES = {
     "make_demo": "report.demo",
     "missingness": "validity.missingness",
     "multistart": "estimators.multistart",
+    "network": "validity.network",
     "numpyro_model": "fitting.numpyro_model",
     "percentile_interval": "fitting.bootstrap",
     "plan_battles": "comparisons.plan",

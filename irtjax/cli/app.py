@@ -32,6 +32,7 @@ from irtjax.cli.imports import import_module
 from irtjax.cli.info import info_command
 from irtjax.cli.joint import joint_command
 from irtjax.cli.judges import judges_command
+from irtjax.cli.network import network_command
 from irtjax.cli.power import power_command
 from irtjax.cli.predict import predict_command
 from irtjax.cli.rank import rank_command
@@ -116,6 +117,7 @@ app.command("shrink", cls=Command)(shrink_command)
 app.command("audit", cls=Command)(audit_command)
 app.command("dimensions", cls=Command)(dimensions_command)
 app.command("rasch", cls=Command)(rasch_command)
+app.command("network", cls=Command)(network_command)
 app.command("fit-statistics", cls=Command)(fit_statistics_command)
 app.command("dif", cls=Command)(dif_command)
 app.command("stability", cls=Command)(stability_command)

@@ -24,9 +24,9 @@ BAD_INPUT, INTERRUPTED = 2, 130
 #: Options of irtjax itself, not of a command.
 _BEFORE = {"--config", "--no-config", "--import", "--version"}
 _READING = {name: f"--{name.replace('_', '-')}" for name in READING}
-#: Settings of arenas that messages name.
+#: Settings of arenas and networks that messages name.
 _ARENA = {"ties": "--ties", "both_bad": "--both-bad", "bootstrap": "--bootstrap"}
-_FLAGS = _READING | FLAGS | _ARENA
+_FLAGS = _READING | FLAGS | _ARENA | {"top": "--top"}
 #: Switches by name, with the flag that turns each off, if there is one.
 _SWITCHES = {x.name: x.off for x in OPTIONS if x.kind is bool}
 _TEXT = r"(?:'[^']*'|\"[^\"]*\")"

@@ -18,7 +18,8 @@ def test_one_name_is_one_thing():
     )
     # A table, as --subject-table is.
     assert {*every["--items"]} == {"show"} and {*every["--subjects"]} == {"dif"}
-    assert {*every["--item-names"]} == {*every["--subject-names"]} == {"predict"}
+    assert {*every["--item-names"]} == {"network", "predict"}
+    assert {*every["--subject-names"]} == {"predict"}
     assert {*every["--scoring"]} == {"adapt", "score"}
     assert {"power", "reliability", "shrink"} == {*every["--sizes"]}
     # A facet of items; a rule that chooses them; what a ranking may depend on.

@@ -19,6 +19,7 @@ from irtjax.cli import (
     horizons,
     joint,
     judges,
+    network,
     rasch,
     reliability,
     shrink,
@@ -53,6 +54,7 @@ NAMES = {
     "horizons": horizons.TABLES,
     "dif": dif.TABLES,
     "rasch": rasch.TABLES,
+    "network": network.TABLES,
     "clusters": (*clusters.TABLES, *clusters.FIGURES),
     "dimensions": (dimensions.TABLE, dimensions.FIGURE),
 }

@@ -1,0 +1,209 @@
+r"""Networks of items: which responses depend on each other, given all others?
+
+An edge is a weight omega_jk of an Ising model (`irtjax.validity.ising`): by how much
+the logit of item j changes where item k is right and all other items are equal.
+
+With weights of rank one, omega_jk = a_j a_k, an Ising model is a two-parameter model in
+which ability has another distribution, since exp(s^2 / 2) = E exp(s x), x normal, gives
+p(y) as an integral of prod_j exp(y_j (tau_j + a_j x)) over x (Kac 1968; Marsman et al.
+2018, An Introduction to Network Psychometrics). Responses of one time cannot tell
+dependence between items from a common ability; a network is another view of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+
+from irtjax.data.frames import HasTable
+from irtjax.data.table import ResponseTable
+from irtjax.data.wording import counted
+from irtjax.ranking.discoveries import benjamini_hochberg
+from irtjax.validity import ising
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+METHODS = ("pseudolikelihood", "exact")
+#: Size of a weight, in logits, from which responses separate: odds of 3,000.
+SEPARATED = 8.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Network(HasTable):
+    """A network of items.
+
+    Attributes:
+        table: `item`, `threshold`, `strength` (sum of the sizes of its weights),
+            `expected_influence` (sum of the weights).
+        edges: A row for each weight that is not 0, the largest first: `item`,
+            `other_item`, `weight`, and without penalty `weight_se`, `p_value` and
+            `q_value` (Benjamini and Hochberg), None where responses separate.
+        weights: `[items, items]` in logits, symmetric, 0 on the diagonal.
+        method: The method.
+        log_likelihood: In nats; that of the pseudo-likelihood is a sum over items.
+        num_subjects: Subjects who responded to every item; no others count.
+        warnings: Reasons to doubt the weights, each a sentence.
+    """
+
+    title = "Network of items"
+
+    table: pa.Table
+    edges: pa.Table
+    weights: np.ndarray
+    method: str
+    log_likelihood: float
+    num_subjects: int
+    warnings: tuple[str, ...]
+
+
+class _Complete(NamedTuple):
+    """Responses that a network is made of.
+
+    Attributes:
+        items: `[items]` names.
+        values: `[subjects, items]`, none missing; every item varies.
+        warnings: What was left out.
+    """
+
+    items: np.ndarray
+    values: np.ndarray
+    warnings: tuple[str, ...]
+
+
+def network(
+    data: ResponseTable,
+    method: str = "pseudolikelihood",
+    *,
+    item_names: Sequence[str] | None = None,
+    top: int | None = None,
+) -> Network:
+    """Estimates which responses depend on each other, given all other items.
+
+    The Ising model p(y) = exp(sum_j tau_j y_j + sum_{j<k} omega_jk y_j y_k) / Z, of
+    which omega_jk is the weight of an edge and tau_j the threshold of an item
+    (`irtjax.validity.ising`).
+
+    Args:
+        data: Right and wrong responses. Subjects with missing ones are left out.
+        method: "pseudolikelihood", with errors over subjects (up to 100 items), or
+            "exact", the likelihood by enumeration of all patterns (up to 15).
+        item_names: The items; None for all.
+        top: Of these, as many as this with the largest variance; None for all.
+
+    Returns:
+        Weights, strengths and errors; see `Network`.
+
+    Raises:
+        ValueError: For responses other than right and wrong, an unknown method or item,
+            too many items, or fewer than two items that vary among the subjects with
+            all responses.
+
+    >>> import irtjax
+    >>> rng = np.random.default_rng(0)
+    >>> first, other = rng.random((2, 500)) < 0.5
+    >>> same = np.where(rng.random(500) < 0.9, first, other)
+    >>> right = np.stack([first, same, other], axis=1).astype(int)
+    >>> table = irtjax.ResponseTable.from_arrays(right, items=["x", "y", "z"])
+    >>> edge = irtjax.network(table).edges.to_pylist()[0]
+    >>> edge["item"], edge["other_item"]
+    ('x', 'y')
+    """
+    if method not in METHODS:
+        raise ValueError(f"method {method!r} is not one of {', '.join(METHODS)}")
+    part = _complete(data, item_names, top)
+    if method == "exact":
+        estimate = ising.fit_exact(part.values)
+    else:
+        estimate = ising.fit_pseudolikelihood(part.values)
+    return _network(part, method, estimate)
+
+
+def _complete(
+    data: ResponseTable, item_names: Sequence[str] | None, top: int | None
+) -> _Complete:
+    """The chosen items that vary, and the subjects who responded to all of them."""
+    if data.kind != "binary":
+        raise ValueError(
+            "a network of this method is of right and wrong responses, and these are"
+            f" {data.kind}"
+        )
+    if item_names is not None:
+        data = data.select(items=list(item_names))
+    values, observed = (np.asarray(x) for x in data.stored.dense)
+    if top is not None:
+        count = np.maximum(observed.sum(axis=0), 1)
+        share = values.sum(axis=0) / count
+        variance = (observed * (values - share) ** 2).sum(axis=0) / count
+        chosen = np.sort(np.argsort(-variance, kind="stable")[:top])
+        data = data.select(items=chosen)
+        values, observed = values[:, chosen], observed[:, chosen]
+    rows = observed.all(axis=1)
+    used = values[rows].astype(np.float64)
+    varies = np.zeros(used.shape[1], bool) if not len(used) else np.ptp(used, 0) > 0
+    if varies.sum() < 2:
+        raise ValueError(
+            f"{rows.sum():,} of {counted(rows.size, 'subject')} responded to every"
+            " item, and fewer than two items vary among them: choose items with few"
+            " missing responses"
+        )
+    warnings = ()
+    if not rows.all():
+        count = counted((~rows).sum(), "subject")
+        warnings += (f"{count} with missing responses left out.",)
+    if not varies.all():
+        warnings += (f"{counted((~varies).sum(), 'item')} without variation left out.",)
+    return _Complete(data.items[varies], used[:, varies], warnings)
+
+
+def _network(part: _Complete, method: str, estimate: ising.Ising) -> Network:
+    """The result with its tables."""
+    import pyarrow as pa
+
+    weights, errors = estimate.weights, estimate.errors
+    first, second = np.triu_indices(len(weights), 1)
+    value = weights[first, second]
+    columns = {}
+    warnings = part.warnings
+    if errors is not None:
+        error = errors[first, second]
+        far = np.abs(value) > SEPARATED
+        if far.any():
+            warnings += (
+                f"{counted(far.sum(), 'pair')} of items separate: their weights are"
+                " infinite, and others depend on them; choose fewer items.",
+            )
+        error = np.where(far | (error == 0), np.nan, error)
+        chance = 2 * ndtr(-np.abs(value / error))
+        columns = {
+            "weight_se": error,
+            "p_value": chance,
+            "q_value": benjamini_hochberg(chance),
+        }
+    order = np.argsort(-np.abs(value), kind="stable")
+    order = order[value[order] != 0]
+    names = part.items
+    edges = {
+        "item": names[first[order]].tolist(),
+        "other_item": names[second[order]].tolist(),
+        "weight": value[order],
+    } | {x: pa.array(y[order], from_pandas=True) for x, y in columns.items()}
+    nodes = {
+        "item": names.tolist(),
+        "threshold": estimate.thresholds,
+        "strength": np.abs(weights).sum(axis=0),
+        "expected_influence": weights.sum(axis=0),
+    }
+    return Network(
+        pa.table(nodes),
+        pa.table(edges),
+        weights,
+        method,
+        estimate.log_likelihood,
+        len(part.values),
+        warnings,
+    )
