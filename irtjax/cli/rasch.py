@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli import options as opt
 from irtjax.cli.output import check_out_folder, print_json, write_files, written
 from irtjax.cli.progress import ProgressLine
+
+if TYPE_CHECKING:
+    from irtjax.validity.rasch import Rasch
 
 #: What `--out` writes.
 TABLES = ("rasch.csv",)
@@ -35,6 +38,14 @@ def rasch_command(
             metavar="TABLE",
         ),
     ] = None,
+    model: Annotated[
+        str | None,
+        opt.option(
+            "rasch (right and wrong), pcm or rsm (ordered categories). Default: rasch"
+            " or pcm, by the responses.",
+            metavar="MODEL",
+        ),
+    ] = None,
     out: Annotated[Path | None, opt.out("DIR", "Folder for rasch.csv.")] = None,
     seed: opt.Seed = 0,
     *,
@@ -53,54 +64,74 @@ def rasch_command(
         progress("test")
         from irtjax.validity.rasch import rasch
 
-        result = rasch(table, groups, key=seed)
+        result = rasch(table, groups, model=model, key=seed)
         if out is not None:
             write_files({out / TABLES[0]: result.table})
-    rows = result.table.to_pylist()
     if output.json:
-        tests = {
-            name: None if test is None else test._asdict()
-            for name, test in (
-                ("andersen", result.andersen),
-                ("martin_loef", result.martin_loef),
-            )
-        }
-        names = "log_likelihood", "groups", "rms_difference", "num_subjects", "pairwise"
-        document = {name: getattr(result, name) for name in names}
-        print_json({**document, **tests, "verdict": result.verdict, "items": rows})
+        print_json(_document(result))
     elif not output.quiet:
-        from irtjax.cli import screen
-        from irtjax.report.words import number
+        _show(result, [] if out is None else [written(out, TABLES)])
 
-        screen.show_sentences([result.verdict + "."])
-        cells = [
-            [
-                name,
-                f"{test.statistic:.2f}",
-                str(test.df),
-                f"{test.p_value:.3g}{' (drawn)' * test.drawn}",
-            ]
-            for name, test in (
-                ("Andersen", result.andersen),
-                ("Martin-Löf", result.martin_loef),
-            )
-            if test is not None
+
+def _document(result: Rasch) -> dict[str, Any]:
+    """What `--json` prints."""
+    names = "model", "log_likelihood", "groups", "rms_difference", "num_subjects"
+    tests = {
+        name: None if test is None else test._asdict()
+        for name, test in (
+            ("andersen", result.andersen),
+            ("martin_loef", result.martin_loef),
+        )
+    }
+    return {
+        **{name: getattr(result, name) for name in (*names, "pairwise")},
+        **tests,
+        "verdict": result.verdict,
+        "items": result.table.to_pylist(),
+    }
+
+
+def _show(result: Rasch, place: list[str]) -> None:
+    """The verdict, the tests, and the items that differ most, on the screen."""
+    from irtjax.cli import screen
+    from irtjax.report.words import number
+
+    rows = result.table.to_pylist()
+    screen.show_sentences([result.verdict + "."])
+    cells = [
+        [
+            name,
+            f"{test.statistic:.2f}",
+            str(test.df),
+            f"{test.p_value:.3g}{' (drawn)' * test.drawn}",
         ]
-        screen.show_table("", ["test", "chi-square", "df", "p"], cells)
-        shown = [x for x in rows if x.get("q_value") is not None]
-        shown = sorted(shown, key=lambda x: x["p_value"])[:MOST_ITEMS]
-        cells = [
-            [
-                row["item"],
-                f"{number(row['difficulty'])} ± {number(row['difficulty_se'])}",
-                f"{row['difference']:+.2f} ± {number(row['difference_se'])}",
-                f"{row['q_value']:.2g}",
-            ]
-            for row in shown
+        for name, test in (
+            ("Andersen", result.andersen),
+            ("Martin-Löf", result.martin_loef),
+        )
+        if test is not None
+    ]
+    screen.show_table("", ["test", "chi-square", "df", "p"], cells)
+    shown = [x for x in rows if x.get("q_value") is not None]
+    shown = sorted(shown, key=lambda x: x["p_value"])[:MOST_ITEMS]
+    cells = [
+        [
+            row["item"],
+            f"{number(row['difficulty'])} ± {number(row['difficulty_se'])}",
+            f"{row['difference']:+.2f} ± {number(row['difference_se'])}",
+            f"{row['q_value']:.2g}",
         ]
-        if cells:
-            first, second = result.groups
-            between = f"{second} less {first}"
-            screen.show_table("", ["item", "difficulty", between, "q"], cells)
-        place = [] if out is None else [written(out, TABLES)]
-        screen.show_sentences(place)
+        for row in shown
+    ]
+    if cells:
+        first, second = result.groups
+        between = f"{second} less {first}"
+        screen.show_table("", ["item", "difficulty", between, "q"], cells)
+    left = sum(row["difficulty"] is None for row in rows)
+    if left:
+        place = [
+            f"{left} of {len(rows)} items have no difficulty: their responses do not"
+            " compare them with the others.",
+            *place,
+        ]
+    screen.show_sentences(place)

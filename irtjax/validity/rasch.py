@@ -1,4 +1,4 @@
-r"""Does the Rasch model hold, so that the number of right responses says everything?
+r"""Does the Rasch model hold, so that the sum of responses says everything?
 
 If it does, the difficulties are the same whoever answers and whichever other items are
 asked (specific objectivity: Rasch 1960, 1977). With conditional log-likelihoods l_c
@@ -9,9 +9,9 @@ asked (specific objectivity: Rasch 1960, 1977). With conditional log-likelihoods
 - Wald: of each item, the difference of two groups' difficulties over its error.
 - Martin-Loef (1973): two sets of items measure one ability;
   2 (l_1 + l_2 + sum n_rs log(n_rs / N) - l_c - sum n_t log(n_t / N)) over the subjects
-  with sums r and s on the two sets, t = r + s. Its chi-square with J_1 J_2 - 1 degrees
-  needs all sums to be frequent, so the p-value is that of responses drawn given the
-  sums, unless they are.
+  with sums r and s on the two sets, t = r + s. Its chi-square with M_1 M_2 + P_1 + P_2
+  - P degrees, M the highest sums and P the numbers of parameters, needs all sums to be
+  frequent, so the p-value is that of responses drawn given the sums, unless they are.
 
 With thousands of subjects every model is refuted. What matters is by how much the
 difficulties differ, beyond their errors: `rms_difference`, in logits.
@@ -29,9 +29,13 @@ from scipy.stats import chi2, norm
 from irtjax._types import RandomKey
 from irtjax.data.frames import HasTable
 from irtjax.data.table import ResponseTable
-from irtjax.estimators.conditional.rasch import RaschItems, fit_rasch, informative
+from irtjax.estimators.conditional.items import (
+    MODELS,
+    ConditionalItems,
+    fit_items,
+    informative,
+)
 from irtjax.numerics.random_keys import seed_of
-from irtjax.numerics.symmetric_functions import log_symmetric
 from irtjax.ranking.discoveries import benjamini_hochberg
 
 if TYPE_CHECKING:
@@ -43,11 +47,17 @@ FULL_CELLS = 20
 DRAWS, MOST_DRAWN = 199, 400_000_000
 
 
+#: What the models are called.
+NAMES = {"rasch": "Rasch", "pcm": "partial credit", "rsm": "rating scale"}
+#: Most categories of a response.
+MOST_CATEGORIES = 20
+
+
 class LikelihoodRatio(NamedTuple):
     """A test: chi-square, degrees of freedom, p-value.
 
     Attributes:
-        left_out: Items without variation in a group, which are left out in all.
+        left_out: Items that a group does not compare, which are left out in all.
         drawn: Whether the p-value is that of drawn responses.
     """
 
@@ -63,8 +73,10 @@ class Rasch(HasTable):
     """Conditional estimates of the items, and tests of the model.
 
     Attributes:
-        table: `item`, `difficulty`, `difficulty_se`; with two groups also
-            `difference`, `difference_se`, `z`, `p_value`, `q_value`.
+        table: `item`, `difficulty`, `difficulty_se`; of ordered categories
+            `threshold_1` and so on, at which a category and the one before are as
+            likely; with two groups also `difference`, `difference_se`, `z`, `p_value`,
+            `q_value`, of difficulties.
         log_likelihood: Conditional; of all pairs of items where `pairwise`.
         andersen: Test of the groups; None with pairs of items.
         martin_loef: Test of the easier and the harder half; None with missing
@@ -72,7 +84,8 @@ class Rasch(HasTable):
         groups: Number of subjects by group.
         rms_difference: Root mean square of the differences of difficulties between
             groups less their errors, in logits: how much misfit matters.
-        num_subjects: Subjects with some but not all responses right.
+        num_subjects: Subjects whose sum is neither the least nor the most possible.
+        model: "rasch", "pcm" or "rsm".
     """
 
     table: pa.Table
@@ -82,6 +95,7 @@ class Rasch(HasTable):
     groups: dict[str, int]
     rms_difference: float
     num_subjects: int
+    model: str = "rasch"
     pairwise: bool = False
 
     @property
@@ -93,9 +107,10 @@ class Rasch(HasTable):
         if test is None:
             return f"difficulties differ by {size} (root mean square beyond error)"
         chance = f"Andersen's p {_p(test.p_value)}"
+        name = NAMES[self.model]
         if test.p_value >= 0.05:
-            return f"no sign that the Rasch model fails: {chance}, {size}"
-        return f"the Rasch model fails: {chance}; difficulties differ by {size}"
+            return f"no sign that the {name} model fails: {chance}, {size}"
+        return f"the {name} model fails: {chance}; difficulties differ by {size}"
 
     def __str__(self) -> str:
         return self.verdict
@@ -109,6 +124,7 @@ def rasch(
     data: ResponseTable,
     by: str | Any = "score",
     *,
+    model: str | None = None,
     groups: int | None = 2,
     draws: int = DRAWS,
     key: RandomKey | None = None,
@@ -116,9 +132,12 @@ def rasch(
     """Difficulties by conditional maximum likelihood, and tests of the Rasch model.
 
     Args:
-        data: Right and wrong responses.
+        data: Right and wrong responses, or ordered categories.
         by: "score", a facet of subjects, or a label for each: the groups that are
             compared.
+        model: "rasch" for right and wrong; "pcm" (partial credit) or "rsm" (rating
+            scale: the distances of thresholds are common to the items) for ordered
+            categories. None for "rasch" or "pcm", by the responses.
         groups: By "score": 2 for those up to the median and above it, None for one
             group of each score.
         draws: Drawn tables of responses for the Martin-Loef test; 0 for its chi-square.
@@ -128,8 +147,8 @@ def rasch(
         Estimates and tests; see `Rasch`.
 
     Raises:
-        ValueError: For responses other than right and wrong, or groups in which fewer
-            than two items vary.
+        ValueError: For responses without order, or groups that compare fewer than two
+            items.
 
     >>> rng = np.random.default_rng(0)
     >>> logit = rng.normal(size=(300, 1)) - np.linspace(-1, 1, 6)
@@ -138,41 +157,24 @@ def rasch(
     >>> tests.andersen.df, tests.verdict[:44]
     (5, 'no sign that the Rasch model fails: Andersen')
     """
-    if data.kind != "binary":
-        raise ValueError(
-            "the Rasch model is of right and wrong responses, and these are"
-            f" {data.kind}"
-        )
-    right = np.asarray(data.values, np.float64)
-    seen = None if data.observed is None else np.asarray(data.observed, bool)
-    if seen is not None:
-        right = np.where(seen, right, 0)
-    whole = fit_rasch(right, seen)
-    rows = informative(
-        right[:, whole.used], None if seen is None else seen[:, whole.used]
-    )
-    labels = _labels(data, by, right, seen, rows, groups)
-    names, codes = np.unique(labels[rows], return_inverse=True)
-    part = lambda mask: None if seen is None else seen[mask]
-    own = [np.flatnonzero(rows)[codes == k] for k in range(len(names))]
+    codes, seen, model = _codes(data, model)
+    whole = fit_items(codes, seen, model)
+    rows = _informative(codes, seen, whole.used)
+    labels = _labels(data, by, codes, seen, rows, groups)
+    names, places = np.unique(labels[rows], return_inverse=True)
+    own = [np.flatnonzero(rows)[places == k] for k in range(len(names))]
     if len(names) < 2:
         raise ValueError(f"{by!r} gives one group: the test compares two or more")
-    stays = whole.used & _varies(right, seen, own)
-    if stays.sum() < 2:
-        raise ValueError(
-            "fewer than two items vary in every group: join groups, or compare others"
-        )
-    fits = [_fit(right[x], part(x), stays) for x in own]
-    everyone = _fit(right[rows], part(rows), stays)
+    stays, fits, everyone = _fits_by_group(codes, seen, model, whole, own)
     andersen = None
     if not (everyone.pairwise or any(x.pairwise for x in fits)):
         statistic = 2 * (sum(x.log_likelihood for x in fits) - everyone.log_likelihood)
-        df = (len(names) - 1) * (int(stays.sum()) - 1)
+        df = sum(x.num_parameters for x in fits) - everyone.num_parameters
         left = int((~stays).sum())
         andersen = LikelihoodRatio(statistic, df, float(chi2.sf(statistic, df)), left)
     martin_loef = None
     if seen is None and whole.used.sum() >= 4:
-        martin_loef = _martin_loef(right[:, whole.used], draws, seed_of(key))
+        martin_loef = _martin_loef(codes[:, whole.used], model, draws, seed_of(key))
     sizes = {str(x): len(own[k]) for k, x in enumerate(names.tolist())}
     return Rasch(
         _table(data, whole, fits, stays),
@@ -182,8 +184,63 @@ def rasch(
         sizes,
         _rms_difference(fits, stays),
         int(rows.sum()),
+        model,
         whole.pairwise,
     )
+
+
+def _codes(
+    data: ResponseTable, model: str | None
+) -> tuple[np.ndarray, np.ndarray | None, str]:
+    """`[subjects, items]` categories from 0 on, what was observed, and the model."""
+    if data.kind not in ("binary", "ordinal"):
+        raise ValueError(
+            "the Rasch model is of right and wrong responses or ordered categories, and"
+            f" these are {data.kind}"
+        )
+    usual = "rasch" if data.kind == "binary" else "pcm"
+    model = usual if model is None else model
+    if model not in MODELS:
+        raise ValueError(f"model {model!r}: give one of {', '.join(MODELS)}")
+    seen = None if data.observed is None else np.asarray(data.observed, bool)
+    values = np.asarray(data.values, np.int64)
+    there = True if seen is None else seen
+    codes = np.where(there, values - values[there].min(), 0)
+    if model == "rasch" and codes.max() > 1:
+        raise ValueError(
+            "model 'rasch' is of right and wrong responses, and these have"
+            f" {codes.max() + 1} categories: give 'pcm' or 'rsm'"
+        )
+    if codes.max() >= MOST_CATEGORIES:
+        raise ValueError(
+            f"responses from {values[there].min()} to {values[there].max()}: the model"
+            f" takes at most {MOST_CATEGORIES} categories; join some"
+        )
+    return codes, seen, model
+
+
+def _informative(codes, seen, items: np.ndarray) -> np.ndarray:
+    """`[subjects]` whether responses to these items are informative."""
+    return informative(codes[:, items], None if seen is None else seen[:, items])
+
+
+def _fits_by_group(
+    codes, seen, model: str, whole: ConditionalItems, own: list[np.ndarray]
+) -> tuple[np.ndarray, list[ConditionalItems], ConditionalItems]:
+    """Items that every group compares, and their estimates: by group, and of all."""
+    stays = whole.used
+    while True:
+        if stays.sum() < 2:
+            raise ValueError(
+                "fewer than two items vary in every group: join groups, or compare"
+                " others"
+            )
+        fits = [_fit(codes, seen, model, x, stays) for x in own]
+        used = np.all([x.used for x in fits], axis=0)
+        if np.array_equal(used, stays):
+            break
+        stays = used
+    return stays, fits, _fit(codes, seen, model, np.concatenate(own), stays)
 
 
 def _labels(data, by, right, seen, rows, groups) -> np.ndarray:
@@ -214,19 +271,10 @@ def _labels(data, by, right, seen, rows, groups) -> np.ndarray:
     return labels
 
 
-def _varies(right, seen, own) -> np.ndarray:
-    """`[items]` whether an item has right and wrong responses in every group."""
-    varies = np.ones(right.shape[1], bool)
-    for members in own:
-        there = np.ones_like(right[members]) if seen is None else seen[members]
-        hits = (right[members] * there).sum(axis=0)
-        varies &= (hits > 0) & (hits < there.sum(axis=0))
-    return varies
-
-
-def _fit(right, seen, stays: np.ndarray) -> RaschItems:
-    """Estimates of the items that stay, in their places."""
-    fit = fit_rasch(right[:, stays], None if seen is None else seen[:, stays])
+def _fit(codes, seen, model: str, rows, stays: np.ndarray) -> ConditionalItems:
+    """Estimates of some subjects for the items that stay, in their places."""
+    part = None if seen is None else seen[rows][:, stays]
+    fit = fit_items(codes[rows][:, stays], part, model)
     count = len(stays)
     difficulty, used = np.full(count, np.nan), np.zeros(count, bool)
     difficulty[stays], used[stays] = fit.difficulty, fit.used
@@ -235,7 +283,7 @@ def _fit(right, seen, stays: np.ndarray) -> RaschItems:
     return fit._replace(difficulty=difficulty, covariance=covariance, used=used)
 
 
-def _rms_difference(fits: list[RaschItems], stays: np.ndarray) -> float:
+def _rms_difference(fits: list[ConditionalItems], stays: np.ndarray) -> float:
     """Root mean square difference of two groups' difficulties, less their errors."""
     squares = []
     for k, first in enumerate(fits):
@@ -247,7 +295,9 @@ def _rms_difference(fits: list[RaschItems], stays: np.ndarray) -> float:
     return math.sqrt(max(float(np.mean(squares)), 0.0))
 
 
-def _table(data, whole: RaschItems, fits: list[RaschItems], stays) -> pa.Table:
+def _table(
+    data, whole: ConditionalItems, fits: list[ConditionalItems], stays
+) -> pa.Table:
     """The items, with the Wald tests of two groups."""
     import pyarrow as pa
 
@@ -256,6 +306,9 @@ def _table(data, whole: RaschItems, fits: list[RaschItems], stays) -> pa.Table:
         "difficulty": whole.difficulty,
         "difficulty_se": whole.error,
     }
+    if whole.thresholds.shape[1] > 1:
+        for k, threshold in enumerate(whole.thresholds.T):
+            columns[f"threshold_{k + 1}"] = threshold
     if len(fits) == 2:
         gap = fits[1].difficulty - fits[0].difficulty
         variance = np.diagonal(fits[0].covariance + fits[1].covariance)
@@ -277,76 +330,87 @@ def _table(data, whole: RaschItems, fits: list[RaschItems], stays) -> pa.Table:
     return pa.table(masked)
 
 
-def _halves(right: np.ndarray) -> np.ndarray:
-    """`[items]` whether an item is in the harder half, by its number right."""
-    hits = right.sum(axis=0)
-    return hits <= np.median(hits)
+def _halves(codes: np.ndarray) -> np.ndarray:
+    """`[items]` whether an item is in the harder half, by its mean response."""
+    total = codes.sum(axis=0)
+    return total <= np.median(total)
 
 
-def _statistic(right: np.ndarray, harder: np.ndarray) -> float:
-    """The statistic of Martin-Loef."""
-    sums = [right[:, x].sum(axis=1).astype(int) for x in (harder, ~harder)]
-    number = len(right)
+def _statistic(codes: np.ndarray, harder: np.ndarray, model: str) -> tuple[float, int]:
+    """The statistic of Martin-Loef, and its degrees of freedom."""
+    parts = codes[:, harder], codes[:, ~harder]
+    sums = [x.sum(axis=1) for x in parts]
+    number = len(codes)
     cells = np.unique(np.stack(sums, axis=1), axis=0, return_counts=True)[1]
     totals = np.unique(sums[0] + sums[1], return_counts=True)[1]
     joint = float(cells @ np.log(cells / number))
     plain = float(totals @ np.log(totals / number))
-    parts = [fit_rasch(right[:, x]).log_likelihood for x in (harder, ~harder)]
-    return 2 * (sum(parts) + joint - fit_rasch(right).log_likelihood - plain)
+    fits = [fit_items(x, None, model) for x in parts]
+    whole = fit_items(codes, None, model)
+    gain = sum(x.log_likelihood for x in fits) - whole.log_likelihood
+    most = [int(x.max(axis=0).sum()) for x in parts]
+    df = most[0] * most[1] - whole.num_parameters
+    return 2 * (gain + joint - plain), df + sum(x.num_parameters for x in fits)
 
 
-def _martin_loef(right: np.ndarray, draws: int, seed: int) -> LikelihoodRatio | None:
+def _martin_loef(
+    codes: np.ndarray, model: str, draws: int, seed: int
+) -> LikelihoodRatio | None:
     """The test of the easier and the harder half of the items."""
-    harder = _halves(right)
-    first, second = int(harder.sum()), int((~harder).sum())
-    if min(first, second) < 2:
+    harder = _halves(codes)
+    if min(harder.sum(), (~harder).sum()) < 2:
         return None
-    statistic, df = _statistic(right, harder), first * second - 1
+    statistic, df = _statistic(codes, harder, model)
     p_value = float(chi2.sf(statistic, df))
-    draws = min(draws, MOST_DRAWN // (right.size * right.shape[1]))
-    if draws < 19 or len(right) >= FULL_CELLS * first * second:
+    draws = min(draws, MOST_DRAWN // (codes.size * codes.shape[1]))
+    if draws < 19 or len(codes) >= FULL_CELLS * df:
         return LikelihoodRatio(statistic, df, p_value)
     rng = np.random.default_rng(seed)
-    difficulty = fit_rasch(right).difficulty
-    tables = _suffixes(difficulty)
-    total = right.sum(axis=1).astype(int)
+    fit = fit_items(codes, None, model)
+    total = codes.sum(axis=1)
+    if model != "rsm":
+        total = total - codes.min(axis=0).sum()
     drawn = []
     for _ in range(draws):
+        other = drawn_given_sums(fit.log_weight, total, rng)
         try:
-            other = drawn_given_sums(difficulty, tables, total, rng)
-            drawn.append(_statistic(other, harder))
+            drawn.append(_statistic(other, harder, model)[0])
         except ValueError:  # An item of the draw does not vary.
             continue
     above = sum(x >= statistic for x in drawn)
     return LikelihoodRatio(statistic, df, (1 + above) / (1 + len(drawn)), drawn=True)
 
 
-def _suffixes(difficulty: np.ndarray) -> np.ndarray:
-    """`[items + 1, items + 1]` log gamma of the items from each on."""
-    count = len(difficulty)
-    out = np.full((count + 1, count + 1), -np.inf)
-    for k in range(count + 1):
-        part = log_symmetric(difficulty[k:])
-        out[k, : len(part)] = part
-    return out
-
-
 def drawn_given_sums(
-    difficulty: np.ndarray,
-    tables: np.ndarray,
-    total: np.ndarray,
-    rng: np.random.Generator,
+    log_weight: np.ndarray, total: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """`[subjects, items]` responses of the Rasch model with these sums, item by item.
+    """`[subjects, items]` responses of the model with these sums, item by item.
 
-    The chance that item j is right, with r right still to come of the items from j on,
-    is eps_j gamma_{r-1}(j + 1, ...) / gamma_r(j, ...).
+    With r still to come of the items from j on, the chance of category c of item j is
+    w_jc gamma_{r-c}(j + 1, ...) / gamma_r(j, ...).
+
+    Args:
+        log_weight: `[items, categories]`; see `numerics.category_sums`.
+        total: `[subjects]`.
+        rng: A generator.
     """
+    items, size = log_weight.shape
+    most = items * (size - 1)
+    # Log weights of sums of the items from each on.
+    tables = np.full((items + 1, most + size), -np.inf)
+    tables[items, 0] = 0.0
+    for j in range(items - 1, -1, -1):
+        for c in range(size):
+            part = tables[j + 1, : most + size - c] + log_weight[j, c]
+            tables[j, c:] = np.logaddexp(tables[j, c:], part)
     left = total.copy()
-    out = np.zeros((len(total), len(difficulty)))
-    for j, value in enumerate(difficulty):
-        below = tables[j + 1, np.maximum(left - 1, 0)]
-        log_chance = np.where(left > 0, below - value - tables[j, left], -np.inf)
-        out[:, j] = np.log(rng.random(len(left))) < log_chance
-        left = left - out[:, j].astype(int)
+    out = np.zeros((len(total), items), np.int64)
+    for j in range(items):
+        level, below = rng.random(len(left)), np.zeros(len(left))
+        for c in range(size - 1):
+            rest = tables[j + 1, np.maximum(left - c, 0)]
+            log_chance = rest + log_weight[j, c] - tables[j, left]
+            below += np.where(left >= c, np.exp(log_chance), 0.0)
+            out[:, j] += level > below
+        left -= out[:, j]
     return out

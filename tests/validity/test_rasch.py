@@ -12,13 +12,17 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax.cli.app import app
-from irtjax.estimators.conditional.rasch import fit_rasch
+from irtjax.estimators.conditional.items import fit_items
+from irtjax.numerics.category_sums import log_gamma_of, moments_given_sums
 from irtjax.numerics.symmetric_functions import (
     chances_given_sum,
     log_symmetric,
     second_derivatives,
 )
-from irtjax.validity.rasch import _suffixes, drawn_given_sums
+from irtjax.validity.rasch import drawn_given_sums
+
+GAPS = np.array([-0.6, 0.6])
+SIGNS = [(1, 1), (1, -1), (-1, 1), (-1, -1)]
 
 
 def draw(rng, theta, difficulty):
@@ -26,13 +30,19 @@ def draw(rng, theta, difficulty):
     return (rng.random(chance.shape) < chance).astype(int)
 
 
-def classic(shared_data, name):
+def draw_categories(rng, theta, thresholds):
+    psi = np.cumsum(np.pad(thresholds, ((0, 0), (1, 0))), axis=1)
+    logit = theta[:, None, None] * np.arange(psi.shape[1]) - psi
+    return (logit + rng.gumbel(size=logit.shape)).argmax(axis=2)
+
+
+def classic(shared_data, name, categories=2):
     content = pq.read_table(shared_data / "classic" / f"{name}.parquet")
     names = [x for x in content.column_names if x not in ("person", "subject")]
     names = [x for x in names if not x.startswith("__")]
     values = [content.column(x).to_numpy().astype(int) for x in names]
-    right = (np.stack(values, axis=1) > 0).astype(int)
-    return irtjax.ResponseTable.from_arrays(right, items=names)
+    codes = np.minimum(np.stack(values, axis=1), categories - 1)
+    return irtjax.ResponseTable.from_arrays(codes, items=names)
 
 
 @pytest.mark.parametrize("kind", ["different", "some equal", "all equal"])
@@ -58,6 +68,48 @@ def test_symmetric_functions_are_sums_over_all_patterns(count, kind):
         second = second + counts[place] * covariance
     found = second_derivatives(difficulty, chances, sums, counts)
     np.testing.assert_allclose(found, second, atol=1e-10)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_sums_of_categories_are_sums_over_all_patterns(size):
+    rng = np.random.default_rng(size)
+    log_weight = np.pad(2 * rng.normal(size=(5, size - 1)), ((0, 0), (1, 0)))
+    if size > 2:
+        log_weight[0, 1] = -np.inf  # An item without this category.
+    patterns = np.array(list(itertools.product(range(size), repeat=5)))
+    weight = np.exp(log_weight[np.arange(5), patterns].sum(axis=1))
+    total = patterns.sum(axis=1)
+    sums = np.arange(1, 5 * (size - 1))
+    gamma = np.array([weight[total == r].sum() for r in sums])
+    np.testing.assert_allclose(log_gamma_of(log_weight, sums), np.log(gamma), atol=1e-9)
+    counts = rng.integers(1, 20, len(sums)).astype(float)
+    expected, covariance = 0, 0
+    chosen = patterns[:, :, None] == np.arange(1, size)
+    chosen = chosen.reshape(len(patterns), -1)
+    for r, number, size_of_sum in zip(sums, counts, gamma, strict=True):
+        own, chance = chosen[total == r], weight[total == r] / size_of_sum
+        mean = chance @ own
+        expected = expected + number * mean
+        second = (own * chance[:, None]).T @ own - np.outer(mean, mean)
+        covariance = covariance + number * second
+    first, second = moments_given_sums(log_weight, sums, counts)
+    np.testing.assert_allclose(first, expected, atol=1e-8)
+    np.testing.assert_allclose(second, covariance, atol=1e-8)
+
+
+def test_circles_of_many_items_are_the_recursion_of_two_categories():
+    """A third category that no item has: another algorithm for the same numbers."""
+    rng = np.random.default_rng(0)
+    difficulty, sums = 1.5 * rng.normal(size=150), np.arange(1, 150)
+    two = np.stack([np.zeros(150), -difficulty], axis=1)
+    three = np.pad(two, ((0, 0), (0, 1)), constant_values=-np.inf)
+    np.testing.assert_allclose(
+        log_gamma_of(three, sums), log_gamma_of(two, sums), atol=1e-9
+    )
+    counts = np.ones(149)
+    ours, theirs = (moments_given_sums(x, sums, counts) for x in (three, two))
+    np.testing.assert_allclose(ours[0][::2], theirs[0], atol=1e-9)
+    np.testing.assert_allclose(ours[1][::2, ::2], theirs[1], atol=1e-6)
 
 
 def test_items_nearly_equal_have_second_derivatives_of_equal_ones():
@@ -114,6 +166,86 @@ def test_published_values_of_verbal_aggression(shared_data):
     assert irtjax.rasch(table, draws=59).martin_loef.p_value < 0.05
 
 
+def test_published_values_of_partial_credit_and_rating_scale(shared_data):
+    """psychotools' pcmodel and rsmodel; the scale's thresholds differ by item."""
+    table = classic(shared_data, "verbagg", categories=3)
+    result = irtjax.rasch(table, draws=0)
+    assert (result.model, result.pairwise) == ("pcm", False)
+    assert result.log_likelihood == pytest.approx(-5177.78208, abs=6e-6)
+    scale = irtjax.rasch(table, model="rsm", draws=0)
+    assert scale.log_likelihood == pytest.approx(-5203.91373, abs=6e-6)
+    # A category of an item has no responses in one of the groups: 46 for 47.
+    assert (result.andersen.df, scale.andersen.df) == (46, 24)
+    assert "the partial credit model" in result.verdict
+
+
+def test_errors_of_partial_credit_are_those_of_the_hessian_written_out():
+    """Differences of the log-likelihood, over all patterns with each sum."""
+    rng = np.random.default_rng(2)
+    codes = draw_categories(rng, rng.normal(size=250), rng.normal(size=(4, 2)))
+    fit = fit_items(codes, None, "pcm")
+    patterns = np.array(list(itertools.product(range(3), repeat=4)))
+
+    def value(thresholds):
+        psi = np.cumsum(np.pad(thresholds.reshape(4, 2), ((0, 0), (1, 0))), axis=1)
+        weight = np.exp(-psi[np.arange(4), patterns].sum(axis=1))
+        gamma = np.bincount(patterns.sum(axis=1), weight)
+        return -psi[np.arange(4), codes].sum() - np.log(gamma[codes.sum(axis=1)]).sum()
+
+    best = fit.thresholds.ravel()
+    assert fit.log_likelihood == pytest.approx(value(best), abs=1e-8)
+    step, one = 1e-3, np.eye(8) * 1e-3
+    hessian = np.empty((8, 8))
+    for j, k in itertools.product(range(8), repeat=2):
+        corners = [value(best + a * one[j] + b * one[k]) * a * b for a, b in SIGNS]
+        hessian[j, k] = sum(corners) / (4 * step**2)
+    # All thresholds may move together; difficulties are their means, summing to 0.
+    covariance = np.linalg.pinv(-hessian, rcond=1e-6)
+    mean = np.kron(np.eye(4), [0.5, 0.5]) - 1 / 8
+    expected = mean @ covariance @ mean.T
+    np.testing.assert_allclose(fit.covariance, expected, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("model", ["pcm", "rsm"])
+def test_thresholds_are_within_their_errors_of_the_truth(model, monkeypatch):
+    rng = np.random.default_rng(3)
+    difficulty = np.linspace(-1, 1, 8)
+    codes = draw_categories(rng, rng.exponential(size=1200), difficulty[:, None] + GAPS)
+    seen = rng.random(codes.shape) < 0.75
+    codes = codes * seen
+    exact = fit_items(codes, seen, model)
+    monkeypatch.setattr("irtjax.estimators.conditional.items.MOST_PATTERNS", 10)
+    pairs = fit_items(codes, seen, model)
+    assert pairs.pairwise and not exact.pairwise
+    for fit in (exact, pairs):
+        # Mean square of 8 standard normal values: below 2.75 in 99.5 of 100.
+        assert np.mean(((fit.difficulty - difficulty) / fit.error) ** 2) < 2.75
+        # A threshold has about 1,200 * .75 responses: errors of about .1.
+        assert np.max(np.abs(fit.thresholds - difficulty[:, None] - GAPS)) < 0.45
+    assert np.all(pairs.error > 0.97 * exact.error)
+
+
+def test_an_item_whose_lowest_category_is_missing_is_shifted():
+    rng = np.random.default_rng(4)
+    codes = draw_categories(rng, rng.normal(size=300), rng.normal(size=(5, 2)) / 2)
+    fit = fit_items(codes, None, "pcm")
+    low = codes[:, 0] > 0
+    some = codes.copy()
+    some[:, 0] = np.maximum(some[:, 0], 1)
+    shifted = fit_items(some, None, "pcm")
+    assert np.isfinite(shifted.difficulty).all()
+    assert np.isnan(shifted.thresholds[0, 1]) and low.any()
+    assert fit.num_parameters == shifted.num_parameters + 1
+
+
+def test_items_in_step_with_the_sums_are_left_out():
+    """Whoever solves the second also solves the first: their distance is infinite."""
+    right = [[1, 0, 0, 0, 0], [1, 1, 0, 1, 0], [1, 1, 1, 0, 0], [1, 1, 0, 0, 1]]
+    fit = fit_items(np.array([*right, [0, 0, 0, 0, 0], [1, 1, 1, 1, 0]] * 5))
+    assert fit.used.tolist() == [False, False, True, True, True]
+    assert np.isfinite(fit.difficulty[fit.used]).all() and (fit.error[2:] < 2).all()
+
+
 def test_subjects_of_two_items_are_comparisons_of_items(tmp_path):
     """A win is an item solved alone: conditional likelihood is Bradley-Terry."""
     rng = np.random.default_rng(0)
@@ -124,7 +256,7 @@ def test_subjects_of_two_items_are_comparisons_of_items(tmp_path):
     for row, pair in enumerate(pairs):
         seen[row, pair] = True
     right = right * seen
-    fit = fit_rasch(right, seen)
+    fit = fit_items(right, seen)
     lines = ["model_a,model_b,winner"]
     for row, (first, second) in enumerate(pairs):
         if right[row].sum() == 1:
@@ -145,9 +277,9 @@ def test_missing_responses_of_booklets_and_of_pairs_agree_with_the_truth(monkeyp
     difficulty = np.linspace(-1.5, 1.5, 12)
     right = draw(rng, rng.normal(0.5, 1.3, 1500), difficulty)
     seen = rng.random(right.shape) < 0.7
-    exact = fit_rasch(right * seen, seen)
-    monkeypatch.setattr("irtjax.estimators.conditional.rasch.MOST_PATTERNS", 10)
-    pairs = fit_rasch(right * seen, seen)
+    exact = fit_items(right * seen, seen)
+    monkeypatch.setattr("irtjax.estimators.conditional.items.MOST_PATTERNS", 10)
+    pairs = fit_items(right * seen, seen)
     assert pairs.pairwise
     for fit in (exact, pairs):
         z = (fit.difficulty - difficulty) / fit.error
@@ -164,8 +296,8 @@ def test_a_missing_item_is_as_dropped():
     right = draw(rng, rng.normal(size=200), np.linspace(-1, 1, 7))
     seen = np.ones(right.shape, bool)
     seen[:, 3] = False
-    masked = fit_rasch(right * seen, seen)
-    dropped = fit_rasch(np.delete(right, 3, axis=1))
+    masked = fit_items(right * seen, seen)
+    dropped = fit_items(np.delete(right, 3, axis=1))
     others = np.delete(masked.difficulty, 3)
     np.testing.assert_allclose(others, dropped.difficulty, atol=1e-10)
     assert masked.log_likelihood == pytest.approx(dropped.log_likelihood)
@@ -208,8 +340,9 @@ def test_andersen_holds_its_level_whatever_the_abilities_are():
 def test_drawn_responses_have_the_sums_and_the_chances():
     rng = np.random.default_rng(5)
     difficulty = np.array([-1.0, 0.0, 0.5, 2.0])
+    log_weight = np.stack([np.zeros(4), -difficulty], axis=1)
     total = np.repeat([1, 2, 3], 4000)
-    drawn = drawn_given_sums(difficulty, _suffixes(difficulty), total, rng)
+    drawn = drawn_given_sums(log_weight, total, rng)
     np.testing.assert_array_equal(drawn.sum(axis=1), total)
     sums = np.arange(1, 4)
     expected = chances_given_sum(difficulty, log_symmetric(difficulty), sums)
@@ -251,7 +384,7 @@ def test_items_that_nobody_compares_are_refused():
     seen = np.array([[1, 1, 0, 0]] * 2 + [[0, 0, 1, 1]] * 2, bool)
     seen = np.tile(seen, (3, 1))
     with pytest.raises(ValueError, match="2 sets that no subject compares"):
-        fit_rasch(right * seen, seen)
+        fit_items(right * seen, seen)
 
 
 def test_the_command_prints_a_verdict_and_writes_items(tmp_path):
