@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 from irtjax.cli import options as opt
@@ -23,6 +25,9 @@ from irtjax.cli import options as opt
 #: In the child: numbers of the parent's standard output and standard error. The
 #: libraries write to both.
 STREAMS = "IRTJAX_STREAMS"
+#: What names of folders with blocks of a streamed fit begin with, before the number of
+#: the process.
+BLOCKS = ".irtjax-"
 #: Seconds without a sign of life after which a process counts as lost.
 PATIENCE = 30
 #: Exit statuses: another process was lost; the addresses were refused.
@@ -178,10 +183,11 @@ class Devices(opt.Machine):
             ) from None
 
 
-def watch(resumes: Any) -> int:
+def watch(resumes: Path) -> int:
     """Runs this command in a child; its exit status, with a line for each end.
 
-    `resumes` is the file from which a stopped fit resumes.
+    `resumes` is the file from which a stopped fit resumes, next to the blocks of a
+    streamed one.
     """
     streams = os.dup(1), os.dup(2)
     environment = {**os.environ, STREAMS: "{} {}".format(*streams)}
@@ -193,10 +199,12 @@ def watch(resumes: Any) -> int:
         status = _wait(child)
         log.seek(0)
         native = log.read().decode(errors="replace")
+    for blocks in resumes.parent.glob(f"{BLOCKS}{child.pid}-*"):
+        shutil.rmtree(blocks, ignore_errors=True)
     if status in (0, 2, 130):
         return status
     again = "run the command again"
-    if os.path.exists(resumes):
+    if resumes.exists():
         again += f" on every process with --resume, from {resumes}"
     if os.environ.get("IRTJAX_TRACEBACK"):
         sys.stderr.write(native)

@@ -140,17 +140,20 @@ def fit_command(
     )
     _check(job)
     too_large = not machine.divides and is_too_large(files, reading, job)
-    if run.stream or too_large:
+    streams = run.stream or too_large
+    if streams:
         refuse_unstreamed(run, machine, writing, sides, reading)
-        fit_streamed(files, folder, job, reading, writing.overwrite, output)
-        return
     resume = "resume" in settings
     checkpoint = _checkpoint(folder, job, machine, resume, run.save_draws)
     settings |= {} if checkpoint is None else {"checkpoint": str(checkpoint)}
     if machine.is_parent:
+        assert checkpoint is not None
         raise SystemExit(watch(checkpoint))
     if machine.distributed:
         enter_child()
+    if streams:
+        fit_streamed(files, folder, job, machine, reading, writing.overwrite, output)
+        return
     with ProgressLine(output.quiet) as progress:
         with machine.connected():
             calibration, table = _read_and_fit(files, reading, job, progress)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from irtjax.cli.distributed import BLOCKS, Devices, is_first
 from irtjax.cli.options import LongOutput, Reading
 from irtjax.cli.output import command_line, print_json, say, written
 from irtjax.cli.pipeline import Job
@@ -46,7 +48,6 @@ def refuse_unstreamed(
     others = [name for name in reading.chosen() if name not in READING]
     others += [*sides]
     others += ["devices"] * (machine.devices is not None)
-    others += ["distributed"] * machine.distributed
     others += ["save-draws"] * run.save_draws
     others += ["figures"] * bool(writing.figures)
     if others:
@@ -58,13 +59,15 @@ def fit_streamed(
     files: list[str],
     folder: Path,
     job: Job,
+    machine: Devices,
     reading: Reading,
     overwrite: bool,
     output: LongOutput,
 ) -> None:
     """Fits one file in passes over its blocks, writes the tables and prints a summary.
 
-    The blocks are next to the folder, and deleted at the end.
+    The blocks are next to the folder, and deleted at the end. Of several processes each
+    has blocks of its own, and the first one writes.
     """
     if len(files) != 1:
         raise ValueError(
@@ -78,26 +81,19 @@ def fit_streamed(
 
     folder = full_path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
+    # The parent of a child that was killed deletes its blocks by this name.
+    prefix = f"{BLOCKS}{os.getpid()}-"
     with (
         ProgressLine(output.quiet) as progress,
-        tempfile.TemporaryDirectory(dir=folder.parent, prefix=".irtjax-") as place,
+        tempfile.TemporaryDirectory(dir=folder.parent, prefix=prefix) as place,
     ):
-        dtype = job.machine.prepare()
-        from irtjax.fitting.streamed import fit_stream
+        with machine.connected():
+            path = Path(files[0]).expanduser()
+            fit = _fit(path, place, job, machine, reading, progress)
+        if machine.distributed and not is_first():
+            return
         from irtjax.storage.stream import save_stream
 
-        progress("read")
-        fit = fit_stream(
-            Path(files[0]).expanduser(),
-            Path(place),
-            job.model,
-            reading=reading,
-            level=job.level,
-            dtype=dtype,
-            max_steps=job.max_steps,
-            progress=None if progress.quiet else progress,
-            **job.settings,
-        )
         progress("write")
         record = {"reading": reading.chosen(), "command": command_line()}
         save_stream(
@@ -107,7 +103,37 @@ def fit_streamed(
             overwrite=overwrite,
             **{name: value for name, value in record.items() if value is not None},
         )
+    if "checkpoint" in job.settings:
+        Path(job.settings["checkpoint"]).unlink(missing_ok=True)
     _report(fit, folder, output)
+
+
+def _fit(
+    path: Path,
+    place: str,
+    job: Job,
+    machine: Devices,
+    reading: Reading,
+    progress: ProgressLine,
+) -> Any:
+    """The streamed fit of a file, with its blocks in a folder."""
+    dtype = machine.prepare()
+    from irtjax.fitting.streamed import fit_stream
+    from irtjax.numerics.processes import ALONE, Processes
+
+    progress("read")
+    return fit_stream(
+        path,
+        Path(place),
+        job.model,
+        reading=reading,
+        level=job.level,
+        dtype=dtype,
+        max_steps=job.max_steps,
+        progress=None if progress.quiet else progress,
+        processes=Processes.connected() if machine.distributed else ALONE,
+        **job.settings,
+    )
 
 
 def _report(fit: Any, folder: Path, output: LongOutput) -> None:

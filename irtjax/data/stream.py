@@ -226,7 +226,8 @@ class ResponseStream:
         Of one segment, which is all subjects unless processes divide them.
         """
         size = size or BLOCK_CELLS
-        first, end = self.processes.edges(self.shape[0])[segment : segment + 2]
+        edges = self.processes.edges(self.shape[0])
+        first, end = int(edges[segment]), int(edges[segment + 1])
         if self.is_matrix:
             rows = max(1, size // self.shape[1])
             return np.append(np.arange(first, end, rows), end)

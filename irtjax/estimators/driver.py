@@ -550,6 +550,8 @@ def drive(
     # Processes stop after the same steps, whatever their time.
     fixed = saved is not None or jax.process_count() > 1
     chunk = saved_loops.STEPS if fixed else 1 if reported else max_steps
+    # The host makes the passes of streamed data between two steps.
+    chunk = 1 if streamed else chunk
     done = 0 if saved is None else int(loop.step)
     expected = None
     note_share(0.0, "fit")
@@ -580,8 +582,8 @@ def drive(
         if status != Status.RUNNING:
             return result
         done = steps
-        if fixed:
+        if fixed or streamed:
             continue
         # About a third of a second between reports.
         rate = chunk / max(time.perf_counter() - began, 1e-3)
-        chunk = 1 if streamed else int(min(max(1, rate / 3), 4 * chunk))
+        chunk = int(min(max(1, rate / 3), 4 * chunk))

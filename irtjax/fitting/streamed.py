@@ -11,11 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from irtjax.calibration.tables import MOST_BENCHMARKS
 from irtjax.data.reading.first_pass import make_stream
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.stream import ResponseStream
 from irtjax.data.streamed_responses import StreamedResponses
 from irtjax.data.wording import counted, listing
+from irtjax.estimators import saved_loops
 from irtjax.estimators.driver import Run
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.marginal.em import EM
@@ -27,9 +29,16 @@ from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import BINARY_MODELS, MODELS, ORDERED_MODELS
 from irtjax.models.model import Model
 from irtjax.numerics.precision import full_precision
+from irtjax.numerics.processes import ALONE, Processes
 
 #: Settings of a streamed fit, in addition to the fields of `EM`.
-SETTINGS = ("priors", "positive", "standard_errors", "item_uncertainty")
+SETTINGS = (
+    "priors",
+    "positive",
+    "standard_errors",
+    "item_uncertainty",
+    *saved_loops.OPTIONS,
+)
 #: On the errors of many items.
 APPROXIMATE = (
     "standard errors are approximate: those of an item are given the other items, and"
@@ -54,6 +63,8 @@ class StreamedFit(NamedTuple):
         timings: Seconds by phase.
         num_passes: Passes over the responses.
         notes: What the reader of the numbers should know.
+        by_benchmark: For each of several benchmarks, `[subjects, 3]`: responses, their
+            sum, and that of their squares.
     """
 
     stream: ResponseStream
@@ -62,6 +73,7 @@ class StreamedFit(NamedTuple):
     timings: dict[str, float]
     num_passes: int
     notes: tuple[str, ...]
+    by_benchmark: dict[str, np.ndarray]
 
 
 @full_precision
@@ -75,6 +87,7 @@ def fit_stream(
     dtype: Any = None,
     max_steps: int | None = None,
     progress: ProgressCallback | None = None,
+    processes: Processes = ALONE,
     **settings: Any,
 ) -> StreamedFit:
     """Fits a model of one ability to a file, with two blocks of it in memory.
@@ -91,11 +104,15 @@ def fit_stream(
         dtype: Floating type; JAX's default when None.
         max_steps: Step limit.
         progress: Called while the fit runs.
+        processes: Those that divide the subjects, each of which calls this; see
+            `Processes.connected`. The results have the same bits for any number of
+            them.
         **settings: `priors`, `positive`, `standard_errors` ("observed" or "none"),
-            `item_uncertainty`, and fields of `irtjax.EM`.
+            `item_uncertainty`, `checkpoint` and `resume`, and fields of `irtjax.EM`.
 
     Returns:
-        The estimates: `irtjax.storage.save_stream` writes their tables.
+        The estimates: `irtjax.storage.save_stream` writes their tables. Every process
+        has those of all subjects.
 
     Raises:
         ValueError: For a file, a model or a setting that does not suit, in one line.
@@ -103,7 +120,7 @@ def fit_stream(
     _check(settings, level)
     clock = Clock(progress)
     with clock.phase("read"):
-        stream = make_stream(Path(path), folder, reading or ReadOptions())
+        stream = make_stream(Path(path), folder, reading or ReadOptions(), processes)
     made = _model(model, stream, settings, Path(path))
     fields = {x: y for x, y in settings.items() if x not in SETTINGS}
     method: Any = make_method("em", fields, made, stream.shape[0])
@@ -128,7 +145,7 @@ def fit_stream(
     options = {"standard_errors": errors}
     options["item_uncertainty"] = settings.get("item_uncertainty", True)
     run = Run(clock, None, max_steps, level, options)
-    with clock.phase("run"):
+    with clock.phase("run"), method.saving(settings):
         solution = method.solve(problem, start, run)
         jax.block_until_ready(solution.fit)
     estimates = method.estimates(problem, solution, run)
@@ -145,9 +162,27 @@ def fit_stream(
         "dtype": str(floating),
         "max_steps": solution.max_steps,
     }
+    by_benchmark = _sums_by_benchmark(stream)
     # Start values take four; scores one, and errors two.
     passes = 4 + estimates.num_steps + 1 + 2 * (errors != "none")
-    return StreamedFit(stream, estimates, record, dict(clock.timings), passes, notes)
+    timings = dict(clock.timings)
+    return StreamedFit(stream, estimates, record, timings, passes, notes, by_benchmark)
+
+
+def _sums_by_benchmark(stream: ResponseStream) -> dict[str, np.ndarray]:
+    """For each of several benchmarks, `[subjects, 3]`: responses, sum, of squares too.
+
+    By one pass; nothing for as many benchmarks as tables of a fit leave out.
+    """
+    labels = np.array([""]) if stream.benchmarks is None else stream.benchmarks
+    names = [name for name in np.unique(labels).tolist() if name]
+    if not 2 <= len(names) <= MOST_BENCHMARKS:
+        return {}
+    each = stream.codes[:, None] ** np.arange(3.0)
+    own = (labels[:, None] == np.array(names))[:, None, :, None]
+    table = (own * each[:, None]).reshape(len(labels), len(each), -1)
+    sums = stream.row_sums(table).reshape(-1, len(names), 3)
+    return dict(zip(names, np.moveaxis(sums, 1, 0), strict=True))
 
 
 def _check(settings: Mapping[str, Any], level: float) -> None:

@@ -397,4 +397,5 @@ def _scores_at_nodes(
         pieces = map_pieces(moments, stream, segment, table, log_weights, centre)
         for rows, mean, variance in pieces:
             columns[::2, rows], columns[1::2, rows] = mean.T, np.sqrt(variance.T)
-    return _fields(*stream.processes.gather_rows(columns), None)
+    ability, error, response, response_error = stream.processes.gather_rows(columns)
+    return _fields(ability, error, response, response_error, None)

@@ -103,7 +103,7 @@ class Processes:
         """The sum of an array over the processes; the array is used up."""
         if self.count == 1:
             return array
-        total = np.require(array, requirements="CW")
+        total = np.require(array, requirements=["C", "W"])
         flat, each = total.reshape(-1), max(1, _CHUNK // total.itemsize)
         step = 1
         while step < self.count:
@@ -120,7 +120,7 @@ class Processes:
         """
         if self.count == 1:
             return array
-        whole = np.require(array, requirements="CW")
+        whole = np.require(array, requirements=["C", "W"])
         self.sum(whole.reshape(-1).view(np.uint8))
         return whole
 

@@ -24,7 +24,6 @@ from irtjax.calibration.build import shared_errors, versions
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.result_tables import AbilityTable, ItemTable
 from irtjax.calibration.tables import (
-    MOST_BENCHMARKS,
     CheckedTables,
     item_errors,
     make_item_table,
@@ -181,13 +180,12 @@ def _write_abilities(fit: StreamedFit, common: tuple[Any, Any], path: Path) -> N
     ranking = rank_intervals(
         estimates.ability, own, key=as_key(None), level=level, shared=rest
     )
-    of_benchmarks = _sums_by_benchmark(fit)
     writer = None
     first = 0
     for names in _parts(fit):
         own = slice(first, first + len(names))
         table = _abilities(fit, ranking, names, own)
-        for name, sums in of_benchmarks.items():
+        for name, sums in fit.by_benchmark.items():
             accuracy = _accuracy(fit, *sums[own].T)
             for column, values in zip(of_benchmark(name), accuracy, strict=True):
                 table = table.append_column(column, number_column(values))
@@ -204,23 +202,6 @@ def _parts(fit: StreamedFit) -> Iterator[pa.Array]:
     for names in subject_names(fit.stream.folder):
         for start in range(0, len(names), _PART):
             yield names.slice(start, _PART)
-
-
-def _sums_by_benchmark(fit: StreamedFit) -> dict[str, np.ndarray]:
-    """For each of several benchmarks, `[subjects, 3]`: responses, sum, of squares too.
-
-    By one pass; nothing for as many benchmarks as tables of a fit leave out.
-    """
-    stream = fit.stream
-    labels = np.array([""]) if stream.benchmarks is None else stream.benchmarks
-    names = [name for name in np.unique(labels).tolist() if name]
-    if not 2 <= len(names) <= MOST_BENCHMARKS:
-        return {}
-    each = stream.codes[:, None] ** np.arange(3.0)
-    own = (labels[:, None] == np.array(names))[:, None, :, None]
-    table = (own * each[:, None]).reshape(len(labels), len(each), -1)
-    sums = stream.row_sums(table).reshape(-1, len(names), 3)
-    return dict(zip(names, np.moveaxis(sums, 1, 0), strict=True))
 
 
 def _accuracy(

@@ -6,13 +6,18 @@ responses go to files of plain numbers. If the rows of a subject do not follow e
 other, they are sorted once: rows are distributed to parts of the file, each of
 consecutive subjects and small enough to be sorted in memory. No more than a batch, the
 names and a few numbers for each subject and item are in memory.
+
+Of several processes each reads the row groups of its own subjects, where the file is
+Parquet and the rows of a subject follow each other: first the subjects of an even share
+of the row groups, from which all processes have the first row of every subject, then
+the rows of its own. Items are numbered in the order of the file, as by one process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,6 +28,11 @@ import pyarrow.compute as compute
 from irtjax.data.files import read_head
 from irtjax.data.reading.columns import Columns, decide
 from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.row_groups import (
+    batches_between,
+    subjects_of_all,
+    tables_of_all,
+)
 from irtjax.data.reading.streamed import TextCodes
 from irtjax.data.reading.tabular import NULL_WORDS, open_csv_batches, tidy
 from irtjax.data.stream import (
@@ -36,6 +46,7 @@ from irtjax.data.stream import (
     StreamedBlock,
 )
 from irtjax.data.table_files import is_saved_table
+from irtjax.numerics.processes import ALONE, Processes
 from irtjax.numerics.progress import note_share
 
 #: Arrow's functions are made when it is loaded.
@@ -54,7 +65,9 @@ _MOST = 127
 _ROW, SUBJECTS = "rows.int32", "subjects.arrow"
 
 
-def make_stream(path: Path, folder: Path, options: ReadOptions) -> ResponseStream:
+def make_stream(
+    path: Path, folder: Path, options: ReadOptions, processes: Processes = ALONE
+) -> ResponseStream:
     """Reads a file into a folder of blocks.
 
     Args:
@@ -62,6 +75,7 @@ def make_stream(path: Path, folder: Path, options: ReadOptions) -> ResponseStrea
         folder: An empty folder, which takes at most nine bytes for each response.
         options: `subject`, `item`, `benchmark` and `response` name columns of a long
             file.
+        processes: Those that divide the subjects; each has a folder of its own.
 
     Returns:
         The stream; `subject_names` reads the names of its subjects.
@@ -71,11 +85,22 @@ def make_stream(path: Path, folder: Path, options: ReadOptions) -> ResponseStrea
             as responses, repeated responses, further columns that tell items apart than
             one of benchmarks.
     """
-    with _named(path):
-        batches, rows, layout = _open(path, options)
-        if layout.item:
-            return _long(path, folder, batches, rows, layout)
-        return _wide(path, folder, batches, rows, layout)
+    with _refused_by_all(path, processes):
+        file, batches, rows, layout = _open(path, options)
+    if processes.count > 1 and file is not None:
+        if not layout.item:
+            own = processes.own(rows)
+            batches = batches_between(file, own.start, own.stop, _size(file), None)
+            return _wide(
+                path, folder, batches, len(range(rows)[own]), layout, processes
+            )
+        subjects = _subjects(path, folder, file, layout, processes)
+        if subjects is not None:
+            return _own_long(path, folder, file, layout, processes, *subjects)
+    with _refused_by_all(path, processes):
+        read = _long if layout.item else _wide
+        stream = read(path, folder, batches, rows, layout)
+    return dataclasses.replace(stream, processes=processes)
 
 
 def subject_names(folder: Path) -> Iterator[pa.Array]:
@@ -98,10 +123,22 @@ def _named(path: Path) -> Iterator[None]:
         raise ValueError(f"{path} is damaged or cut off: {tidy(error)}") from None
 
 
+@contextlib.contextmanager
+def _refused_by_all(path: Path, processes: Processes) -> Iterator[None]:
+    """Refuses in every process what one of them refuses, or what is damaged."""
+    with processes.agreeing(), _named(path):
+        yield
+
+
+def _size(file: Any) -> int:
+    """Rows of a batch of a wide Parquet file."""
+    return max(1, BLOCK_CELLS // (2 * len(file.schema_arrow.names)))
+
+
 def _open(
     path: Path, options: ReadOptions
-) -> tuple[Iterable[pa.RecordBatch], int, Columns]:
-    """The batches of a file, about how many rows it has, and what columns mean."""
+) -> tuple[Any, Iterable[pa.RecordBatch], int, Columns]:
+    """A Parquet file or None, its batches, about how many rows, what columns mean."""
     import pyarrow.parquet as pq
 
     if not path.is_file():
@@ -109,7 +146,7 @@ def _open(
     if read_head(path)[:4] != b"PAR1":
         names, batches, rows = open_csv_batches(path, NULL_WORDS)
         layout = _checked(decide(names, None, options, str(path)), path)
-        return batches(layout), rows, layout
+        return None, batches(layout), rows, layout
     file = pq.ParquetFile(path, pre_buffer=False)
     if is_saved_table(file.schema_arrow):
         raise ValueError(
@@ -120,11 +157,9 @@ def _open(
     layout = _checked(
         decide(names, _index(file.schema_arrow), options, str(path)), path
     )
-    used = layout.used()
-    size = _ROWS if used else max(1, BLOCK_CELLS // (2 * len(names)))
-    # Threads would take memory of their own, and the names take longer than decoding.
-    batches = file.iter_batches(size, columns=used, use_threads=False)
-    return batches, file.metadata.num_rows, layout
+    used, rows = layout.used(), file.metadata.num_rows
+    batches = batches_between(file, 0, rows, _ROWS if used else _size(file), used)
+    return file, batches, rows, layout
 
 
 def _index(schema: pa.Schema) -> str | None:
@@ -276,10 +311,28 @@ class _Items:
         if benchmark is None:
             return items
         pairs = self.benchmarks.convert(batch.column(benchmark)).astype(np.int64) << 32
-        pairs, place = np.unique(pairs | items, return_inverse=True)
-        number_of = self.number_of
-        numbers = [number_of.setdefault(x, len(number_of)) for x in pairs.tolist()]
-        return np.array(numbers, np.int32)[place]
+        pairs, first, place = np.unique(
+            pairs | items, return_index=True, return_inverse=True
+        )
+        order, number_of = np.argsort(first), self.number_of
+        numbers = np.empty(len(pairs), np.int32)
+        numbers[order] = [
+            number_of.setdefault(x, len(number_of)) for x in pairs[order].tolist()
+        ]
+        return numbers[place]
+
+    def labels(self) -> pa.Table:
+        """The columns of items and benchmarks, with a row for each number."""
+        item, benchmark = self.columns
+        items = pa.array([*self.items.code_of], pa.string())
+        if benchmark is None:
+            return pa.table({item: items})
+        pairs = np.array([*self.number_of], np.int64)
+        labels = pa.array([*self.benchmarks.code_of], pa.string())
+        number, of_benchmark = pa.array(pairs & (2**32 - 1)), pa.array(pairs >> 32)
+        return pa.table(
+            {item: items.take(number), benchmark: labels.take(of_benchmark)}
+        )
 
     def names(self, path: Path) -> tuple[np.ndarray, np.ndarray | None]:
         """Names of the items, and their benchmarks.
@@ -318,22 +371,11 @@ def _long(
 ) -> ResponseStream:
     """The stream of a long file."""
     assert layout.subject is not None
-    subject, response = layout.subject, layout.responses[0]
-    items, done, place = _Items(layout), 0, f"{path}: column {response!r}"
-    with (
-        open(folder / _ROW, "wb") as of_rows,
-        open(folder / COLUMNS, "wb") as of_columns,
-        open(folder / VALUES, "wb") as of_values,
-    ):
+    subject = layout.subject
+    with open(folder / _ROW, "wb") as of_rows:
         subjects = _Subjects(folder, of_rows, str(path))
-        for batch in batches:
-            values, valid = _responses(batch.column(response), place)
-            columns = items.convert(batch)
-            subjects.add(batch.column(subject), valid)
-            (columns if valid.all() else columns[valid]).tofile(of_columns)
-            (values if valid.all() else values[valid]).tofile(of_values)
-            done += batch.num_rows
-            note_share(min(done / max(rows, 1), 1) / 2, "read")
+        add = lambda batch, valid: subjects.add(batch.column(subject), valid)
+        items = _write_cells(path, folder, batches, rows, layout, add)
         count = subjects.close()
     names, benchmarks = items.names(path)
     observed = _counted(folder / _ROW, count)
@@ -342,6 +384,123 @@ def _long(
     (folder / _ROW).unlink()
     stream = _finished(path, folder, names, observed)
     return dataclasses.replace(stream, benchmarks=benchmarks)
+
+
+def _write_cells(
+    path: Path,
+    folder: Path,
+    batches: Iterable[pa.RecordBatch],
+    rows: int,
+    layout: Columns,
+    add: Callable[[pa.RecordBatch, np.ndarray], None],
+) -> _Items:
+    """Writes items and responses of a long file; returns the items.
+
+    `add` is called with each batch, and which of its rows have a response.
+    """
+    response = layout.responses[0]
+    items, done, place = _Items(layout), 0, f"{path}: column {response!r}"
+    with (
+        open(folder / COLUMNS, "wb") as of_columns,
+        open(folder / VALUES, "wb") as of_values,
+    ):
+        for batch in batches:
+            values, valid = _responses(batch.column(response), place)
+            columns = items.convert(batch)
+            add(batch, valid)
+            (columns if valid.all() else columns[valid]).tofile(of_columns)
+            (values if valid.all() else values[valid]).tofile(of_values)
+            done += batch.num_rows
+            note_share(min(done / max(rows, 1), 1) / 2, "read")
+    return items
+
+
+def _subjects(
+    path: Path, folder: Path, file: Any, layout: Columns, processes: Processes
+) -> tuple[pa.Array, np.ndarray] | None:
+    """Names of all subjects, and the first row of each; each process reads a share.
+
+    None where the rows of a subject do not follow each other.
+    """
+    assert layout.subject is not None
+    own = processes.own(file.metadata.num_row_groups)
+    sizes = [file.metadata.row_group(k).num_rows for k in range(own.stop)]
+    ends = sum(sizes[: own.start]), sum(sizes)
+    with (
+        _refused_by_all(path, processes),
+        open(folder / _ROW, "wb") as numbers,
+    ):
+        subjects = _Subjects(folder, numbers, str(path))
+        for batch in batches_between(file, *ends, _ROWS, [layout.subject]):
+            subjects.add(batch.column(0), np.ones(batch.num_rows, bool))
+        subjects.flush()
+    rows = _counted(folder / _ROW, len(subjects.names))
+    (folder / _ROW).unlink()
+    in_order = rows if subjects.is_sorted else rows[:0]
+    return subjects_of_all(subjects.names, in_order, processes)
+
+
+class _Observed:
+    """Responses of subjects whose rows follow each other."""
+
+    def __init__(self, start: np.ndarray) -> None:
+        self.start = start - start[0]
+        self.count = np.zeros(len(start) - 1, np.int32)
+        self.row = 0
+
+    def add(self, batch: pa.RecordBatch, valid: np.ndarray) -> None:
+        """Counts the next rows, of which `valid` have a response."""
+        low, high = self.row, self.row + batch.num_rows
+        first = np.searchsorted(self.start, low, side="right") - 1
+        end = np.searchsorted(self.start, high)
+        edges = np.clip(self.start[first : end + 1], low, high) - low
+        total = np.concatenate([[0], np.cumsum(valid)])
+        self.count[first:end] += np.diff(total[edges])
+        self.row = high
+
+
+def _own_long(
+    path: Path,
+    folder: Path,
+    file: Any,
+    layout: Columns,
+    processes: Processes,
+    subjects: pa.Array,
+    start: np.ndarray,
+) -> ResponseStream:
+    """The stream of a long file in the order of subjects, each reading its own rows."""
+    own = processes.own(len(subjects))
+    first, end = int(start[own.start]), int(start[own.stop])
+    part = _Observed(start[own.start : own.stop + 1])
+    columns = [name for name in layout.used() or [] if name != layout.subject]
+    with _refused_by_all(path, processes):
+        batches = batches_between(file, first, end, _ROWS, columns)
+        local = _write_cells(path, folder, batches, end - first, layout, part.add)
+    items = _Items(layout)
+    tables = tables_of_all(local.labels(), processes)
+    none = np.zeros(0, np.int32)
+    numbers = [
+        np.concatenate([none, *map(items.convert, x.to_batches())]) for x in tables
+    ]
+    own_numbers = numbers[processes.number]
+    if not np.array_equal(own_numbers, np.arange(len(own_numbers))):
+        _recode(folder / COLUMNS, own_numbers)
+    _write_names(folder, [subjects])
+    names, benchmarks = items.names(path)
+    observed = np.zeros(len(subjects), np.int32)
+    observed[own] = part.count
+    observed = processes.gather_rows(observed)
+    stream = _finished(path, folder, names, observed, processes)
+    return dataclasses.replace(stream, benchmarks=benchmarks)
+
+
+def _recode(path: Path, numbers: np.ndarray) -> None:
+    """Replaces each number of a file by that at its place."""
+    new = path.with_suffix(".coded")
+    with open(new, "wb") as file:
+        for part in _chunks(path, numbers.dtype):
+            numbers[part].tofile(file)
+    new.replace(path)
 
 
 def _counted(path: Path, count: int) -> np.ndarray:
@@ -414,37 +573,66 @@ def _sort(folder: Path, observed: np.ndarray) -> None:
 
 
 def _finished(
-    path: Path, folder: Path, items: np.ndarray, observed: np.ndarray
+    path: Path,
+    folder: Path,
+    items: np.ndarray,
+    observed: np.ndarray,
+    processes: Processes = ALONE,
 ) -> ResponseStream:
     """The stream of sorted cells; of all cells where these are fewer bytes."""
     by_value = np.zeros(_MOST + 1, np.int64)
     for values in _chunks(folder / VALUES, np.int8):
         by_value += np.bincount(values, minlength=_MOST + 1)
-    codes = _codes(by_value, path)
+    codes = _codes(processes.sum(by_value), path)
     number = np.zeros(_MOST + 1, np.int8)
     number[codes] = np.arange(len(codes))
     if not np.array_equal(codes, np.arange(len(codes))):
-        with open(folder / "coded", "wb") as file:
-            for values in _chunks(folder / VALUES, np.int8):
-                number[values].tofile(file)
-        (folder / "coded").replace(folder / VALUES)
-    zeros = np.zeros((len(items), len(codes)), np.int64)
-    sums = np.zeros(len(observed)), np.zeros(len(observed))
-    stream = ResponseStream(folder, items, codes, False, zeros, observed, *sums)
+        _recode(folder / VALUES, number)
+    stream = _without_sums(folder, items, codes, False, observed, processes)
     share = stream.num_observed / max(observed.size * len(items), 1)
     as_matrix = share >= MATRIX_SHARE
-    with open(folder / MATRIX, "wb") as file:
+    with _refused_by_all(path, processes), open(folder / MATRIX, "wb") as file:
         for block in stream.blocks(_PART):
             assert isinstance(block, CellBlock)
             _add_sums(block, stream, path)
             if as_matrix:
                 block.dense(len(items)).tofile(file)
-    if not as_matrix:
-        (folder / MATRIX).unlink()
-        return stream
-    for name in (COLUMNS, VALUES):
+    for name in (COLUMNS, VALUES) if as_matrix else (MATRIX,):
         (folder / name).unlink()
-    return ResponseStream(folder, items, codes, True, zeros, observed, *sums)
+    return dataclasses.replace(_of_all(stream), is_matrix=as_matrix)
+
+
+def _without_sums(
+    folder: Path,
+    items: np.ndarray,
+    codes: np.ndarray,
+    is_matrix: bool,
+    observed: np.ndarray,
+    processes: Processes,
+) -> ResponseStream:
+    """A stream whose sums are still 0, of the own subjects of this process."""
+    return ResponseStream(
+        folder,
+        items,
+        codes,
+        is_matrix,
+        np.zeros((len(items), len(codes)), np.int64),
+        observed,
+        np.zeros(len(observed)),
+        np.zeros(len(observed)),
+        processes=processes,
+        first=processes.own(len(observed)).start,
+    )
+
+
+def _of_all(stream: ResponseStream) -> ResponseStream:
+    """A stream with the sums of all processes."""
+    return dataclasses.replace(
+        stream,
+        counts=stream.processes.sum(stream.counts),
+        total=stream.processes.gather_rows(stream.total),
+        squares=stream.processes.gather_rows(stream.squares),
+    )
 
 
 def _codes(by_value: np.ndarray, path: Path) -> np.ndarray:
@@ -486,11 +674,12 @@ def _wide(
     batches: Iterable[pa.RecordBatch],
     rows: int,
     layout: Columns,
+    processes: Processes = ALONE,
 ) -> ResponseStream:
     """The stream of a wide file: all cells, whatever share of them is observed."""
-    names, items, parts, done = [], [], [], 0
+    names, items, parts, done = [], [], [np.zeros(0, np.int32)], 0
     by_value = np.zeros(_MOST + 2, np.int64)
-    with open(folder / MATRIX, "wb") as file:
+    with _refused_by_all(path, processes), open(folder / MATRIX, "wb") as file:
         for batch in batches:
             subject, items = _sides(batch, layout, path)
             names.append(batch.column(subject).cast(pa.string()))
@@ -500,15 +689,17 @@ def _wide(
             done += batch.num_rows
             note_share(min(done / max(rows, 1), 1) * 0.8, "read")
             parts.append((values >= 0).sum(axis=1, dtype=np.int32))
-    if len(pa.chunked_array(names, pa.string()).unique()) < done:
+    part = pa.table({"subject": pa.chunked_array(names, pa.string())})
+    subjects = pa.concat_tables(tables_of_all(part, processes))["subject"]
+    if len(subjects.unique()) < len(subjects):
         raise ValueError(f"{path}: a subject has several rows: merge them")
-    _write_names(folder, names)
-    codes = _codes(by_value[1:], path)
-    observed = np.concatenate(parts)
-    zeros = np.zeros((len(items), len(codes)), np.int64)
-    sums = np.zeros(len(observed)), np.zeros(len(observed))
+    _write_names(folder, subjects.chunks)
+    codes = _codes(processes.sum(by_value)[1:], path)
+    observed = np.zeros(len(subjects), np.int32)
+    observed[processes.own(len(subjects))] = np.concatenate(parts)
+    observed = processes.gather_rows(observed)
     labels = np.array(items, dtype=str)
-    stream = ResponseStream(folder, labels, codes, True, zeros, observed, *sums)
+    stream = _without_sums(folder, labels, codes, True, observed, processes)
     number = np.full(_MOST + 2, -1, np.int8)
     number[codes + 1] = np.arange(len(codes))
     with open(folder / MATRIX, "r+b") as file:
@@ -520,10 +711,10 @@ def _wide(
             stream.squares[own] = (responses**2).sum(axis=1)
             coded = number[block.values + 1]
             for category in range(len(codes)):
-                zeros[:, category] += (coded == category).sum(axis=0)
-            file.seek(block.first * len(items))
+                stream.counts[:, category] += (coded == category).sum(axis=0)
+            file.seek((block.first - stream.first) * len(items))
             coded.tofile(file)
-    return stream
+    return _of_all(stream)
 
 
 def _sides(batch: pa.RecordBatch, layout: Columns, path: Path) -> tuple[str, list[str]]:
