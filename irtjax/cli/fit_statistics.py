@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from irtjax.cli import options as opt
 from irtjax.cli.output import print_json
 from irtjax.cli.pipeline import load_fit
@@ -47,6 +49,7 @@ def fit_statistics_command(
                 "TLI": result.tli,
                 "subjects": result.num_subjects,
                 "pairs": pairs,
+                "effect": result.effect and dataclasses.asdict(result.effect),
                 "items": result.items.to_pylist(),
                 "subjects_table": result.subjects.to_pylist(),
                 "notes": result.notes,

@@ -1,4 +1,4 @@
-"""Does a model fit? M2 and C2 with RMSEA, SRMSR, CFI; likelihood ratios of fits."""
+"""Does a model fit? M2 and C2 with RMSEA, SRMSR, CFI; items, subjects, and ranks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,19 @@ from irtjax.calibration.tables import number_column
 from irtjax.data.frames import HasTable
 from irtjax.data.matching import match_all_items, places_of
 from irtjax.data.table import ResponseTable
+from irtjax.data.wording import are
 from irtjax.likelihood.quadrature import REACH
 from irtjax.models.model import check_one_ability
 from irtjax.numerics.kernels import equal_nodes
 from irtjax.ranking.discoveries import benjamini_hochberg
+from irtjax.validity.item_fit import (
+    MisfitEffect,
+    NodeLikelihood,
+    misfit_effect,
+    score_group_fit,
+)
 from irtjax.validity.limited_information import (
+    CategoryCurves,
     Moments,
     curves_of,
     limited_fit,
@@ -35,6 +43,12 @@ NODES, SPAN = 121, 6.0
 MOST_ITEMS = 400
 #: Pairs of items that `largest` lists.
 MOST_PAIRS = 10
+#: Root mean square correlation of missing responses from which they are missing
+#: together: variances of products are then wrong by more than this share of those of
+#: the missing cells.
+MISSING_TOGETHER = 0.1
+#: Share of false ones among the items that misfit.
+FALSE_DISCOVERIES = 0.05
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,14 +66,18 @@ class FitStatistics:
         srmsr: Root mean square of the residual correlations of items.
         cfi: Comparative fit index: 1 of a perfect model, 0 of independent items.
         tli: Tucker-Lewis index, the same by degree of freedom.
-        num_subjects: Subjects who responded to every item; no others count.
+        num_subjects: Subjects that M2 counts.
         residuals: `[items, items]` correlations, observed less expected.
         largest: Pairs of items with the largest residual correlations.
-        subjects: A row for each subject: zh, infit, outfit
-            (`irtjax.validity.person_fit`), p_value of a Zh as low under the model, and
-            q_value, the same adjusted for the number of subjects (Benjamini and
-            Hochberg). Estimated abilities make these p-values too large.
-        items: A row for each item: zh, infit, outfit.
+        subjects: A row for each subject: zh, lz_star, infit, outfit
+            (`irtjax.validity.person_fit`), p_value of an lz* as low under the model,
+            and q_value, the same adjusted for the number of subjects (Benjamini and
+            Hochberg).
+        items: A row for each item: zh, infit, outfit, and of right and wrong responses
+            s_x2, s_x2_degrees, rmsd (`irtjax.validity.item_fit`), p_value of S-X2 and
+            q_value, the same adjusted for the number of items.
+        effect: How far subjects move without the items of a q_value up to .05; None
+            without S-X2.
         notes: What to know about the numbers, each a sentence.
     """
 
@@ -77,12 +95,14 @@ class FitStatistics:
     largest: pa.Table
     subjects: pa.Table
     items: pa.Table
+    effect: MisfitEffect | None
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
         low, high = self.rmsea_interval
+        first = "" if self.effect is None else f"{self.effect}. "
         return (
-            f"{self.name} {self.statistic:,.2f} with {self.degrees:,} degrees of"
+            f"{first}{self.name} {self.statistic:,.2f} with {self.degrees:,} degrees of"
             f" freedom (p {self.p_value:.2g}), RMSEA {self.rmsea:.3f} (90 % interval"
             f" {low:.3f} to {high:.3f}), SRMSR {self.srmsr:.3f}, CFI {self.cfi:.3f}"
         )
@@ -100,8 +120,9 @@ def fit_statistics(fit: Calibration, table: ResponseTable) -> FitStatistics:
 
     Args:
         fit: A fit of a model with one ability by a marginal method (`em`).
-        table: The responses that were fitted. Subjects with missing responses are left
-            out, which requires that responses are missing at random.
+        table: The responses that were fitted. Responses missing one by one, whatever
+            the ability and the other items, lower M2's weight of their items; if items
+            are missing together, only subjects who responded to every item count.
 
     Raises:
         ValueError: If the model has several abilities, integrates items out, has fixed
@@ -118,22 +139,25 @@ def fit_statistics(fit: Calibration, table: ResponseTable) -> FitStatistics:
     """
     family = fit.model.family
     _check(fit, table)
-    values, notes = _complete(table)
+    values, seen, notes = _responses(table)
     places = match_all_items(table, fit.item_names, "test", fit.item_contents)
     items = jax.tree.map(lambda x: jnp.asarray(x)[places], fit.parameters.items)
     standard, weights = _population(fit)
     population = fit.parameters.population
     nodes = float(population.mean) + float(population.sd) * standard
+    if not family.has_slope:
+        # Families of equal slopes have slopes of 1; a 1PL is reported with others.
+        nodes = nodes * float(items.discrimination[0])
     parameters, with_scale = _parameters(fit, items)
     curves = curves_of(family, fit.model.unconstrain(items), items, nodes, standard)
-    observed = Moments.of(values, curves.codes)
+    observed = Moments.of(values, curves.codes, seen)
     result = limited_fit(curves, weights, observed, parameters, with_scale)
     degrees, size = result.degrees, observed.size
     if degrees <= 0:
         notes += ("The model has as many parameters as moments: no test.",)
     estimate, *interval = rmsea(result.statistic, degrees, size)
     num_items = len(places)
-    pairs = num_items * (num_items - 1) // 2
+    pairs = int(np.triu(observed.paired, 1).sum())
     excess = max(result.statistic - degrees, 0.0)
     most = max(result.independent - pairs, excess, 1e-300)
     tli = np.nan
@@ -154,7 +178,7 @@ def fit_statistics(fit: Calibration, table: ResponseTable) -> FitStatistics:
         size,
         result.residuals,
         _largest(result.residuals, table.items),
-        *_response_fit(fit, table, items),
+        *_response_fit(fit, table, items, curves, nodes, weights),
         notes,
     )
 
@@ -181,22 +205,48 @@ def _check(fit: Calibration, table: ResponseTable) -> None:
         )
 
 
-def _complete(table: ResponseTable) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Responses of the subjects who responded to every item, and a note on others."""
+def _responses(
+    table: ResponseTable,
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """Responses, where they exist, and a note on missing ones."""
     if table.trials is not None and np.max(table.trials) > 1:
         raise ValueError("M2 needs one response in a cell, not shares of trials")
     values, observed = table.stored.dense
-    complete = np.asarray(observed).all(1)
+    seen = np.asarray(observed, bool)
+    if seen.all():
+        return values, seen, ()
+    if not _missing_together(seen):
+        missing, cells = int((~seen).sum()), f"{seen.size:,} responses"
+        note = f"{missing:,} of {cells} {are(missing)} missing: taken as at random."
+        return values, seen, (note,)
+    complete = seen.all(1)
     size, whole = int(complete.sum()), table.num_subjects
     if size < 2:
         raise ValueError(
-            f"{size} of {whole:,} subjects responded to every item, and M2 needs two:"
-            " leave out items with missing responses, then fit again"
+            f"items are missing together, and {size} of {whole:,} subjects responded to"
+            " every item, where M2 needs two: leave out items with missing responses,"
+            " then fit again"
         )
-    if size == whole:
-        return values, ()
-    note = f"The {size:,} of {whole:,} subjects who responded to every item count."
-    return values[complete], (note,)
+    note = (
+        f"Items are missing together: the {size:,} of {whole:,} subjects who responded"
+        " to every item count."
+    )
+    return values[complete], seen[complete], (note,)
+
+
+def _missing_together(seen: np.ndarray) -> bool:
+    """Whether responses `[subjects, items]` are missing in blocks of items."""
+    exists = seen[:, ~seen.all(0)].astype(float)
+    gap = exists - exists.mean(0)
+    sd = np.sqrt((gap**2).mean(0))
+    if not exists.shape[1] or not sd.all():
+        return True
+    size, num_items = exists.shape
+    correlations = gap.T @ gap / size / np.outer(sd, sd)
+    pairs = max(num_items * (num_items - 1), 1)
+    square = ((correlations**2).sum() - num_items) / pairs
+    # Independent ones correlate by chance: 1 / size in the mean of squares.
+    return bool(square - 1 / size > MISSING_TOGETHER**2)
 
 
 def _population(fit: Calibration) -> tuple[np.ndarray, np.ndarray]:
@@ -235,29 +285,56 @@ def _parameters(fit: Calibration, items) -> tuple[np.ndarray, bool]:
 
 
 def _response_fit(
-    fit: Calibration, table: ResponseTable, items
-) -> tuple[pa.Table, pa.Table]:
-    """Zh, infit and outfit of subjects and of items, from all responses."""
+    fit: Calibration,
+    table: ResponseTable,
+    items,
+    curves: CategoryCurves,
+    nodes: np.ndarray,
+    weights: np.ndarray,
+) -> tuple[pa.Table, pa.Table, MisfitEffect | None]:
+    """Fit of subjects and of items from all responses; the effect of misfit."""
     places = places_of(fit.subject_names, table.subjects)
     if (places < 0).any():
         name = table.subjects[np.argmin(places)]
         raise ValueError(f"subject {name!r} is not in the fit: test the fitted data")
     abilities = fit.abilities.table.column("ability").to_numpy()[places]
     values, observed = table.stored.dense
-    seen = np.asarray(observed, bool) & np.isfinite(abilities)[:, None]
+    observed = np.asarray(observed, bool)
+    seen = observed & np.isfinite(abilities)[:, None]
     theta = np.nan_to_num(abilities, nan=0.0)
     of_subjects, of_items = response_fit(fit.model.family, items, theta, values, seen)
-    chance = ndtr(of_subjects.zh)
-    subjects = {"subject": table.subjects.tolist()} | {
-        name: number_column(x)
-        for name, x in (
-            *of_subjects._asdict().items(),
-            ("p_value", chance),
-            ("q_value", benjamini_hochberg(chance)),
-        )
-    }
-    columns = {name: number_column(x) for name, x in of_items._asdict().items()}
-    return pa.table(subjects), pa.table({"item": table.items.tolist(), **columns})
+    subjects = of_subjects._asdict() | _discoveries(ndtr(of_subjects.lz_star))
+    columns = {name: getattr(of_items, name) for name in ("zh", "infit", "outfit")}
+    effect = None
+    if fit.model.family.num_categories == 2:
+        chance = curves.probabilities[..., 1]
+        complete = values[observed.all(1)]
+        number = fit.model.family.num_columns
+        s_x2, degrees, p, rmsd = score_group_fit(complete, chance, weights, number)
+        tests = _discoveries(p)
+        columns |= {"s_x2": s_x2, "s_x2_degrees": degrees, "rmsd": rmsd} | tests
+        if np.isfinite(p).any():
+            misfits = tests["q_value"] <= FALSE_DISCOVERIES
+            likelihood = NodeLikelihood(
+                values, observed, curves.probabilities, curves.codes, nodes, weights
+            )
+            effect = misfit_effect(likelihood, misfits, rmsd)
+    return (
+        _rows("subject", table.subjects, subjects),
+        _rows("item", table.items, columns),
+        effect,
+    )
+
+
+def _discoveries(p_values: np.ndarray) -> dict[str, np.ndarray]:
+    """P-values and the same adjusted for their number."""
+    return {"p_value": p_values, "q_value": benjamini_hochberg(p_values)}
+
+
+def _rows(name: str, labels: np.ndarray, columns: dict[str, np.ndarray]) -> pa.Table:
+    """A table of labels and columns of numbers."""
+    numbers = {key: number_column(x) for key, x in columns.items()}
+    return pa.table({name: labels.tolist(), **numbers})
 
 
 def _largest(residuals: np.ndarray, names: np.ndarray) -> pa.Table:

@@ -20,6 +20,11 @@ those of an item r_j times functions of ability, and those of ability alone. Hen
 X = W + U U' with about 20 columns of U for each item, and M2 is a ridge regression on
 [U, D] with weights W^-1, in which moments of single items, without a term in W, are
 constraints.
+
+Responses may be missing if that depends neither on ability nor on other items. With v
+the indicator of a response over its share r, moments are means over the responses that
+exist, whose errors are those of v_i v_j (y_i y_j - m_ij). Given ability v y and v are
+independent between items, so the same sums hold with them in place of y and 1.
 """
 
 from __future__ import annotations
@@ -41,6 +46,8 @@ from irtjax.numerics.programs import stored_jit
 #: by 1.3e-5 of itself, and takes a quarter of the time.
 LEAST_PART, LEAST_OF_MANY = 1e-10, 1e-6
 EXACT_ITEMS = 60
+#: Subjects who responded to both items of a pair, below which it is left out.
+LEAST_JOINT = 20
 #: Degrees of freedom from which the noncentral chi-squared is taken as normal after a
 #: power transformation, whose error is then below 1e-4.
 MANY_DEGREES = 500
@@ -76,24 +83,45 @@ class CategoryCurves(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Observed moments of complete responses.
+    """Observed moments of responses.
 
     Attributes:
         shares: `[items, C]` of each category.
-        products: `[items, items]` mean products of scores.
+        products: `[items, items]` mean products of scores; 0 without joint responses.
+        joint: `[items, items]` subjects who responded to both items of a pair.
         size: Subjects.
     """
 
     shares: np.ndarray
     products: np.ndarray
+    joint: np.ndarray
     size: int
 
     @staticmethod
-    def of(values: np.ndarray, codes: np.ndarray) -> Moments:
-        """The moments of responses `[subjects, items]`."""
-        shares = np.stack([(values == code).mean(0) for code in codes], 1)
-        scores = values.astype(np.float64)
-        return Moments(shares, scores.T @ scores / len(scores), len(scores))
+    def of(values: np.ndarray, codes: np.ndarray, seen: np.ndarray) -> Moments:
+        """The moments of responses `[subjects, items]` where `seen`."""
+        exists = seen.astype(np.float64)
+        joint = exists.T @ exists
+        equal = [((values == code) & seen).sum(0) for code in codes]
+        scores = np.where(seen, values, 0).astype(np.float64)
+        return Moments(
+            np.stack(equal, 1) / np.diag(joint)[:, None],
+            scores.T @ scores / np.maximum(joint, 1),
+            joint,
+            len(values),
+        )
+
+    @property
+    def observed(self) -> np.ndarray:
+        """Share of the subjects `[items]` who responded."""
+        return np.diag(self.joint) / self.size
+
+    @property
+    def paired(self) -> np.ndarray:
+        """Pairs of items `[items, items]` with enough joint responses."""
+        return (self.joint >= min(LEAST_JOINT, self.size)) & ~np.eye(
+            len(self.joint), dtype=bool
+        )
 
 
 class LimitedFit(NamedTuple):
@@ -140,12 +168,17 @@ def curves_of(
 
 
 def _item_terms(
-    curves: CategoryCurves, weights: np.ndarray
+    curves: CategoryCurves,
+    weights: np.ndarray,
+    observed: np.ndarray,
+    products: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """U of terms in r_j: of shares `[items, C - 1, R]`, products `[items, items, R]`.
 
-    The covariance of (z_j, f(ability) r_j), z the indicators of categories, f a basis
-    of the curves of all items, is factored by its largest eigenvalues.
+    The covariance of (z_j, v_j, f(ability) r_j), z the indicators of categories less
+    their shares, v the weight of a response, f a basis of the curves of all items, is
+    factored by its largest eigenvalues. `observed` `[items]` are shares of responses,
+    `products` those of the model.
     """
     p, scores = curves.probabilities, curves.scores
     least = LEAST_PART if len(p) <= EXACT_ITEMS else LEAST_OF_MANY
@@ -153,15 +186,20 @@ def _item_terms(
     most = max(1, int(np.sum(size**2 > least * size[0] ** 2)))
     basis = right[:most] / np.sqrt(weights)  # Functions of ability `[most, nodes]`.
     loadings = left[:, :most] * size[:most]
-    # Covariances of the indicators of categories with each other and with the score.
-    z = p[..., 1:]
-    inner = (
-        np.einsum("jqc,cd->jqcd", z, np.eye(z.shape[-1])) - z[..., None] * z[:, :, None]
-    )
-    outer = z * (curves.codes[1:] - scores[..., None])
-    variance = p @ curves.codes**2 - scores**2
-    corner = np.einsum("q,jqcd->jcd", weights, inner)
-    side = np.einsum("jqc,rq->jcr", outer * weights[:, None], basis)
+    # Given ability, covariances of v (z, 1, y): E(x x') / r - E(x) E(x)'.
+    num = curves.codes.size - 1
+    design = np.column_stack([np.eye(num + 1)[:, 1:], np.ones(num + 1), curves.codes])
+    mean = p @ design
+    square = np.einsum("jqc,ca,cb->jqab", p, design, design, optimize=True)
+    square /= observed[:, None, None, None]
+    inner = square - mean[..., None] * mean[:, :, None]
+    turn = np.tile(np.eye(num + 1), (len(p), 1, 1))
+    turn[:, :num, num] = -np.einsum("q,jqc->jc", weights, p[..., 1:])
+    corner = np.einsum("q,jqab->jab", weights, inner[..., :-1, :-1])
+    corner = turn @ corner @ turn.swapaxes(1, 2)
+    side = np.einsum("jqa,rq->jar", inner[..., :-1, -1] * weights[:, None], basis)
+    side = turn @ side
+    variance = inner[..., -1, -1]
     body = np.einsum("jq,rq,sq->jrs", variance * weights, basis, basis, optimize=True)
     moments = np.block([[corner, side], [side.swapaxes(1, 2), body]])
     values, vectors = np.linalg.eigh(moments)
@@ -170,9 +208,8 @@ def _item_terms(
     root = vectors[:, :, ::-1][:, :, :rank] * np.sqrt(
         np.where(positive, values[:, ::-1], 0)[:, None, :rank]
     )
-    num = z.shape[-1]
-    products = np.einsum("ir,jrk->jik", loadings, root[:, num:], optimize=True)
-    return root[:, :num], products
+    of_products = np.einsum("ir,jrk->jik", loadings, root[:, num + 1 :], optimize=True)
+    return root[:, :num], of_products - products[..., None] * root[:, None, num]
 
 
 def _normal_equations(own: np.ndarray, common: np.ndarray, root: np.ndarray, e):
@@ -206,7 +243,7 @@ def limited_fit(
     parameters: np.ndarray,
     with_scale: bool,
 ) -> LimitedFit:
-    """M2 or C2 of complete responses.
+    """M2 or C2 of responses, complete or missing at random one by one.
 
     Args:
         curves: Probabilities at nodes.
@@ -220,11 +257,14 @@ def limited_fit(
     num_items = len(scores)
     mean = scores @ weights
     products = (scores * weights) @ scores.T
-    variance = curves.probabilities @ codes**2 - scores**2
+    share, paired = observed.observed, observed.paired
+    lack = 1 / share - 1
+    variance = (curves.probabilities @ codes**2) / share[:, None] - scores**2
     noise = (variance * weights) @ variance.T
-    root = np.where(np.eye(num_items), 0, 1 / np.sqrt(np.maximum(noise, 1e-14)))
+    noise -= products**2 * np.outer(lack, lack)
+    root = np.where(paired, 1 / np.sqrt(np.maximum(noise, 1e-14)), 0)
 
-    shares_of, products_of = _item_terms(curves, weights)
+    shares_of, products_of = _item_terms(curves, weights, share, products)
     slopes = np.einsum("jqcp,c->jqp", curves.by_item, codes)
     slopes = np.einsum("jqp,iq->jip", slopes * weights[:, None], scores, optimize=True)
     own = np.concatenate([products_of, slopes], 2)
@@ -254,9 +294,9 @@ def limited_fit(
     upper = np.triu_indices(num_items, 1)
     return LimitedFit(
         observed.size * value,
-        len(gaps) + len(upper[0]) - num_parameters,
-        observed.size * float((correlations[upper] ** 2).sum()),
-        correlations - model,
+        len(gaps) + int(paired[upper].sum()) - num_parameters,
+        float((observed.joint * paired * correlations**2)[upper].sum()),
+        np.where(paired, correlations - model, np.nan),
     )
 
 
@@ -279,9 +319,9 @@ def _constraints(
     scale = np.einsum("q,jqc->jc", weights, curves.by_scale[..., 1:])
     common = np.concatenate([between, scale[..., None]], 2)
     flat = num_items * num_singles
-    both = np.concatenate([rows.reshape(flat, -1), common.reshape(flat, -1)], 1)
+    columns = np.concatenate([rows.reshape(flat, -1), common.reshape(flat, -1)], 1)
     singles = curves.singles
-    return both[singles.reshape(-1)], (observed.shares[:, 1:] - share)[singles]
+    return columns[singles.reshape(-1)], (observed.shares[:, 1:] - share)[singles]
 
 
 def _correlations(products, mean, second) -> np.ndarray:

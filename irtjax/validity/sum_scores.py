@@ -98,7 +98,7 @@ def score_windows(chance, edges, part):
     return [np.maximum(np.diff(x, axis=1), 0) for x in values]
 
 
-def _through(weights, windows, chance, slopes):
+def shares_of_groups(weights, windows, chance, slopes):
     """Shares `[items, groups]` of chances `[items, nodes]`, and their derivatives."""
     one, zero = windows
     sums = lambda window, values: np.matmul(window, values[..., None])[..., 0]
@@ -150,7 +150,7 @@ def group_tests(
         part = slice(begin, begin + width)
         right[part] = values[:, part].T.astype(np.float32) @ member
         windows = score_windows(chance, edges, part)
-        through = partial(_through, weights, windows)
+        through = partial(shares_of_groups, weights, windows)
         at = start[0][part], start[1][part]
         test = drawn_test(
             GroupedResponses(right[part], count, nodes, through, at, guess[part])
@@ -176,8 +176,13 @@ def group_tests(
     )
 
 
-def pooled_chi_squared(right, share, count) -> tuple[np.ndarray, np.ndarray]:
-    """Pearson's statistic over joined cells `[items, groups]`, and their number."""
+def pooled_chi_squared(
+    right, share, count, least: float = LEAST_EXPECTED
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pearson's statistic over joined cells `[items, groups]`, and their number.
+
+    Cells that expect fewer right or wrong responses than `least` are joined.
+    """
     size = right.shape[0]
     statistic, cells = np.zeros(size), np.zeros(size, int)
     # Observed and expected right responses, and subjects.
@@ -193,7 +198,7 @@ def pooled_chi_squared(right, share, count) -> tuple[np.ndarray, np.ndarray]:
 
     for y, p, n in zip(right.T, share.T, count, strict=True):
         cell = cell + np.stack([y, p * n, np.full(size, n)])
-        full = np.minimum(cell[1], cell[2] - cell[1]) >= LEAST_EXPECTED
+        full = np.minimum(cell[1], cell[2] - cell[1]) >= least
         # A cell is counted once the next one is full: the remainder joins the last.
         statistic += np.where(full, term(last), 0)
         last = np.where(full, cell, last)

@@ -1,4 +1,4 @@
-"""M2, C2 and likelihood ratios of fits against mirt's numbers, and what is refused."""
+"""M2, C2, S-X2 and likelihood ratios against mirt's numbers, and what is refused."""
 
 import json
 
@@ -30,22 +30,48 @@ def test_lsat7_has_the_statistics_of_mirt(lsat7, fits):
     assert (result.name, result.degrees, result.num_subjects) == ("M2", 5, 1000)
     # mirt's own test; both stop within 1e-3 of the largest likelihood.
     assert result.statistic == pytest.approx(11.93841, abs=2e-3)
-    assert str(result).startswith("M2 11.94 with 5 degrees of freedom (p 0.036)")
+    assert "M2 11.94 with 5 degrees of freedom (p 0.036)" in str(result)
     assert result.rmsea_interval[0] < result.rmsea < result.rmsea_interval[1]
     assert result.largest.num_rows == 10
     assert irtjax.fit_statistics(fits[0], lsat7).degrees == 9
 
 
-def test_zh_of_lsat7(lsat7, fits):
+def test_items_and_subjects_of_lsat7(lsat7, fits):
     result = irtjax.fit_statistics(fits[1], lsat7)
     zh = result.items["zh"].to_numpy()
     # mirt's own test. Its estimates stop 1e-3 from ours, which move Zh by 3e-3.
     expected = [1.431838, 6.354917, 5.310844, 5.804449, 0.696139]
     np.testing.assert_allclose(zh, expected, atol=5e-3)
+    s_x2 = [4.749440, 14.451071, 1.270381, 5.237400, 0.941125]
+    np.testing.assert_allclose(result.items["s_x2"].to_numpy(), s_x2, atol=5e-3)
+    assert result.items["s_x2_degrees"].to_pylist() == [2] * 5
     # Of the first pattern, all wrong: by hand from mirt's parameters and its EAP.
     assert result.subjects["zh"][0].as_py() == pytest.approx(0.5799, abs=2e-3)
     q = result.subjects["q_value"].to_numpy()
-    assert (q >= result.subjects["p_value"].to_numpy()).all() and (q > 0.05).all()
+    assert (q >= result.subjects["p_value"].to_numpy()).all()
+    # Item 2 alone misfits; without the most discriminating one subjects move less.
+    assert result.effect.misfitting == result.effect.left_out == 1
+    assert str(result).startswith("Without the items that misfit (1 of 5 items) a")
+
+
+def test_equal_slopes_of_lsat6_have_the_statistic_of_mirt():
+    counts = {
+        "00000": 3, "00001": 6, "00010": 2, "00011": 11, "00100": 1, "00101": 1,
+        "00110": 3, "00111": 4, "01000": 1, "01001": 8, "01011": 16, "01101": 3,
+        "01110": 2, "01111": 15, "10000": 10, "10001": 29, "10010": 14, "10011": 81,
+        "10100": 3, "10101": 28, "10110": 15, "10111": 80, "11000": 16, "11001": 56,
+        "11010": 21, "11011": 173, "11100": 11, "11101": 61, "11110": 28, "11111": 298,
+    }  # fmt: skip
+    # Bock and Lieberman 1970, Section 6 of the Law School Admission Test.
+    patterns = np.array([[int(x) for x in pattern] for pattern in counts])
+    values = np.repeat(patterns, [*counts.values()], axis=0)
+    table = irtjax.ResponseTable.from_arrays(values)
+    fit = irtjax.fit(table, "1pl", method="em", priors={})
+    result = irtjax.fit_statistics(fit, table)
+    assert (len(values), result.degrees) == (1000, 9)
+    # mirt, of the same model: 5.292566 with equal slopes, 5.291576 with a variance. It
+    # stops at changes below 1e-4 of a parameter.
+    assert result.statistic == pytest.approx(5.2921, abs=2e-3)
 
 
 def test_likelihood_ratio_of_lsat7(fits):
@@ -77,17 +103,28 @@ def test_the_command_prints_the_keys(lsat7, fits, tmp_path):
     assert {"RMSEA", "SRMSR", "CFI", "TLI", "p_value"} <= set(document)
 
 
-def test_subjects_with_missing_responses_are_left_out(lsat7, fits):
+def test_missing_responses(lsat7, fits):
     values = np.asarray(lsat7.values, float)
-    values[:3, 0] = np.nan
+    values[0, 0] = np.nan
+    table = irtjax.ResponseTable.from_arrays(values)
+    fit = irtjax.fit(table, "2pl", method="em", priors={})
+    result = irtjax.fit_statistics(fit, table)
+    # mirt's own test: 11.95335, its covariance of moments that of complete responses,
+    # which one of 5,000 lets grow by up to its share of an item's, .001, times the
+    # condition of the moments. S-X2 of its first item: 4.8448539.
+    assert result.statistic == pytest.approx(11.95335, rel=5e-3)
+    assert result.items["s_x2"][0].as_py() == pytest.approx(4.8448539, abs=5e-3)
+    assert result.num_subjects == 1000
+    note = "1 of 5,000 responses is missing: taken as at random."
+    assert result.notes == (note,)
+    # Two items missing together: the 997 complete subjects.
+    values[:3, :2] = np.nan
     table = irtjax.ResponseTable.from_arrays(values)
     result = irtjax.fit_statistics(fits[1], table)
     assert result.num_subjects == 997
-    assert result.notes == (
-        "The 997 of 1,000 subjects who responded to every item count.",
-    )
-    values[:, 0] = np.nan
-    values[0, 0] = 1
+    assert result.notes[0].startswith("Items are missing together: the 997 of 1,000")
+    values[1:, :2] = np.nan
+    values[0] = 1
     with pytest.raises(ValueError, match="1 of 1,000 subjects responded to every"):
         irtjax.fit_statistics(fits[1], irtjax.ResponseTable.from_arrays(values))
 
@@ -102,5 +139,8 @@ def test_science_has_the_c2_of_mirt(shared_data):
     fit = irtjax.fit(responses, "graded", method="em", priors={})
     result = irtjax.fit_statistics(fit, responses)
     assert (result.name, result.degrees) == ("C2", 2)
-    # mirt stops at changes below 1e-4: 19.17929.
+    # mirt stops at changes below 1e-4: 19.17929, and its third slope is 2.296, the
+    # largest likelihood's 2.3006 (-1608.86941). Plain EM passes 19.1806 where that
+    # slope is 2.2952, 19.1776 where it is 2.2991, and ends at 19.1771.
+    assert result.statistic == pytest.approx(19.1771, abs=5e-4)
     assert result.statistic == pytest.approx(19.17929, abs=5e-3)
