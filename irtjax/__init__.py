@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from irtjax.subsets.subset import Shrunken as Shrunken
     from irtjax.subsets.subset import load_subset as load_subset
     from irtjax.validity.claims import claim as claim
+    from irtjax.validity.correlates import correlates as correlates
     from irtjax.validity.dif import dif as dif
     from irtjax.validity.dimensionality import dimensions as dimensions
     from irtjax.validity.discrimination_path import (
@@ -169,6 +170,7 @@ _HOMES = {
     "cold_start": "prediction.cold_start",
     "compare": "fitting.verbs",
     "compare_fits": "validity.fit_statistics",
+    "correlates": "validity.correlates",
     "cross_validate": "prediction.cross_validation",
     "dif": "validity.dif",
     "dimensions": "validity.dimensionality",

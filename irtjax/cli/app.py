@@ -18,6 +18,7 @@ from irtjax.cli.cold_start import cold_start_command
 from irtjax.cli.command import Command, Group
 from irtjax.cli.compare import compare_command
 from irtjax.cli.compare_models import compare_models_command
+from irtjax.cli.correlates import correlates_command
 from irtjax.cli.demo import demo_command
 from irtjax.cli.dif import dif_command
 from irtjax.cli.dimensions import dimensions_command
@@ -129,6 +130,7 @@ app.command("cold-start", cls=Command)(cold_start_command)
 app.command("generalise", cls=Command)(generalise_command)
 app.command("compare-models", cls=Command)(compare_models_command)
 app.command("horizons", cls=Command)(horizons_command)
+app.command("correlates", cls=Command)(correlates_command)
 app.command("forecast", cls=Command)(forecast_command)
 app.command("calibrate-items", cls=Command)(calibrate_items_command)
 app.command("arena", cls=Command)(arena_command)

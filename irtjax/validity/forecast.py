@@ -37,6 +37,7 @@ from irtjax.validity.latent_regression import (
     latent_regression,
     unshrunk,
 )
+from irtjax.validity.measures import column_in, lists_of, subjects_in
 from irtjax.validity.timed_runs import days_of
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def forecast(
         raise ValueError(f"forecasts are of fits of one ability, and {reason}")
     if to and date is None:
         raise ValueError("dates to forecast need a column of dates: name it with date=")
-    columns = _columns(subjects)
+    columns = lists_of(subjects)
     models, warnings = _models(fit, columns, name, parameters, tokens, date, family)
     origin = 0.0 if models.days is None else float(models.days.max())
     regression = models.fit(origin)
@@ -249,15 +250,6 @@ def parameters_of(names: Any) -> np.ndarray:
     return np.array(sizes)
 
 
-def _columns(subjects: Any) -> Mapping[str, list[Any]]:
-    """Columns of a table as lists."""
-    if isinstance(subjects, Mapping):
-        return {str(k): list(v) for k, v in subjects.items()}
-    from irtjax.data.reading.open import to_arrow
-
-    return to_arrow(subjects, "the table of subjects").to_pydict()
-
-
 def _models(
     fit: Calibration,
     columns: Mapping[str, list[Any]],
@@ -268,19 +260,10 @@ def _models(
     family: str | None,
 ) -> tuple[_Models, list[str]]:
     """The models with all covariates, and what was left out."""
-
-    def column(title: str) -> list[Any]:
-        if title not in columns:
-            names = listing(list(columns))
-            raise ValueError(f"there is no column {title!r} of subjects among {names}")
-        return columns[title]
-
     chosen = parameters, tokens, date
     if not any(chosen):
         raise ValueError("name a covariate: parameters=, tokens= or date=")
-    names = np.array([str(x) for x in column(name)])
-    if len(np.unique(names)) != len(names):
-        raise ValueError(f"a subject has two rows in column {name!r}: leave one")
+    names = subjects_in(columns, name)
     place = places_of(names, fit.subject_names)
     in_fit = place >= 0
     if not in_fit.any():
@@ -294,17 +277,19 @@ def _models(
         if source == "names" and title == "parameters" and "names" not in columns:
             size = parameters_of(fit.subject_names)
         elif source is not None:
-            size = of_fit(_sizes(source, column(source)))
+            size = of_fit(_sizes(source, column_in(columns, source)))
         else:
             continue
         covariates[f"log10 {title}"] = np.log10(size)
     days = None
     if date is not None:
-        dates = dict(zip(names.tolist(), column(date), strict=True))
+        dates = dict(zip(names.tolist(), column_in(columns, date), strict=True))
         days = of_fit(days_of(names, dates))
     labels = None
     if family is not None:
-        texts = np.array(["" if x is None else str(x) for x in column(family)])
+        texts = np.array(
+            ["" if x is None else str(x) for x in column_in(columns, family)]
+        )
         # One without a family is one of its own.
         labels = np.where(in_fit, texts[place], "")
         labels = np.where(labels == "", fit.subject_names, labels)

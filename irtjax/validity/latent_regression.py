@@ -184,7 +184,10 @@ class _Restricted(NamedTuple):
 
 
 def unshrunk(
-    ability: np.ndarray, error: np.ndarray, mean: float, sd: float
+    ability: np.ndarray,
+    error: np.ndarray,
+    mean: float | np.ndarray,
+    sd: float | np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Estimates and errors that posterior means of a normal population stand for.
 

@@ -17,7 +17,8 @@ def test_one_name_is_one_thing():
         {*every["--num-items"]} == {*every["--num-subjects"]} == {"adapt", "simulate"}
     )
     # A table, as --subject-table is.
-    assert {*every["--items"]} == {"show"} and {*every["--subjects"]} == {"dif"}
+    assert {*every["--items"]} == {"show"}
+    assert {*every["--subjects"]} == {"correlates", "dif"}
     assert {*every["--item-names"]} == {"network", "predict"}
     assert {*every["--subject-names"]} == {"predict"}
     assert {*every["--scoring"]} == {"adapt", "score"}
