@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,12 +19,36 @@ TABLES = ("network_items.csv", "network_edges.csv")
 MOST_ROWS = 8
 
 
+@dataclasses.dataclass(frozen=True)
+class SparseOptions:
+    """How sparse networks are chosen: each field is an option."""
+
+    edge_rule: Annotated[
+        str,
+        opt.option(
+            "Of elasso: and for edges with weights in the regressions of both items, or"
+            " for one."
+        ),
+    ] = "and"
+    gamma: Annotated[
+        float | None,
+        opt.option(
+            "Penalty of a further edge in the extended BIC. \\[default: 0.25 of elasso,"
+            " 0.5 of glasso]",
+            min=0,
+        ),
+    ] = None
+
+
 @opt.with_options
 def network_command(
     files: opt.Files,
     method: Annotated[
         str,
-        opt.option("pseudolikelihood, or exact (up to 15 items)."),
+        opt.option(
+            "pseudolikelihood, exact (up to 15 items), elasso (sparse) or glasso"
+            " (sparse partial correlations, also of scores)."
+        ),
     ] = "pseudolikelihood",
     item_names: Annotated[
         list[str] | None,
@@ -37,6 +62,7 @@ def network_command(
         Path | None, opt.out("DIR", f"Folder for {' and '.join(TABLES)}.")
     ] = None,
     *,
+    sparse: SparseOptions,
     output: opt.Output,
     reading: opt.Reading,
 ) -> None:
@@ -48,7 +74,13 @@ def network_command(
         progress("estimate")
         from irtjax.validity.network import network
 
-        result = network(table, method, item_names=item_names or None, top=top)
+        result = network(
+            table,
+            method,
+            item_names=item_names or None,
+            top=top,
+            **dataclasses.asdict(sparse),
+        )
         if out is not None:
             tables = result.table, result.edges
             write_files({out / x: y for x, y in zip(TABLES, tables, strict=True)})

@@ -23,12 +23,13 @@ from irtjax.data.frames import HasTable
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
 from irtjax.ranking.discoveries import benjamini_hochberg
-from irtjax.validity import ising
+from irtjax.validity import ising, sparse_networks
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-METHODS = ("pseudolikelihood", "exact")
+METHODS = ("pseudolikelihood", "exact", "elasso", "glasso")
+EDGE_RULES = ("and", "or")
 #: Size of a weight, in logits, from which responses separate: odds of 3,000.
 SEPARATED = 8.0
 
@@ -38,12 +39,13 @@ class Network(HasTable):
     """A network of items.
 
     Attributes:
-        table: `item`, `threshold`, `strength` (sum of the sizes of its weights),
-            `expected_influence` (sum of the weights).
+        table: `item`, `threshold` (of Ising models), `strength` (sum of the sizes of
+            its weights), `expected_influence` (sum of the weights).
         edges: A row for each weight that is not 0, the largest first: `item`,
             `other_item`, `weight`, and without penalty `weight_se`, `p_value` and
             `q_value` (Benjamini and Hochberg), None where responses separate.
-        weights: `[items, items]` in logits, symmetric, 0 on the diagonal.
+        weights: `[items, items]`, symmetric, 0 on the diagonal: in logits; partial
+            correlations of "glasso".
         method: The method.
         log_likelihood: In nats; that of the pseudo-likelihood is a sum over items.
         num_subjects: Subjects who responded to every item; no others count.
@@ -81,27 +83,37 @@ def network(
     *,
     item_names: Sequence[str] | None = None,
     top: int | None = None,
+    edge_rule: str = "and",
+    gamma: float | None = None,
 ) -> Network:
     """Estimates which responses depend on each other, given all other items.
 
     The Ising model p(y) = exp(sum_j tau_j y_j + sum_{j<k} omega_jk y_j y_k) / Z, of
     which omega_jk is the weight of an edge and tau_j the threshold of an item
-    (`irtjax.validity.ising`).
+    (`irtjax.validity.ising`). With many items for their subjects most weights are
+    noise: a lasso sets them to 0 (`irtjax.validity.sparse_networks`).
 
     Args:
-        data: Right and wrong responses. Subjects with missing ones are left out.
-        method: "pseudolikelihood", with errors over subjects (up to 100 items), or
-            "exact", the likelihood by enumeration of all patterns (up to 15).
+        data: Right and wrong responses; any scores for "glasso". Subjects with missing
+            ones are left out.
+        method: "pseudolikelihood", with errors over subjects (up to 100 items);
+            "exact", the likelihood by enumeration of all patterns (up to 15);
+            "elasso", sparse; "glasso", a sparse Gaussian graphical model of the
+            tetrachoric correlations, or of the correlations of scores.
         item_names: The items; None for all.
         top: Of these, as many as this with the largest variance; None for all.
+        edge_rule: Of "elasso", whether an edge needs weights in the regressions of both
+            items ("and") or of one ("or").
+        gamma: Penalty of a further edge in the extended BIC of sparse networks; 0.25 of
+            "elasso" and 0.5 of "glasso" by default.
 
     Returns:
         Weights, strengths and errors; see `Network`.
 
     Raises:
         ValueError: For responses other than right and wrong, an unknown method or item,
-            too many items, or fewer than two items that vary among the subjects with
-            all responses.
+            too many items, fewer than two items that vary among the subjects with all
+            responses, or a sparse network without scikit-learn.
 
     >>> import irtjax
     >>> rng = np.random.default_rng(0)
@@ -113,24 +125,44 @@ def network(
     >>> edge["item"], edge["other_item"]
     ('x', 'y')
     """
-    if method not in METHODS:
-        raise ValueError(f"method {method!r} is not one of {', '.join(METHODS)}")
-    part = _complete(data, item_names, top)
+    for name, value, names in (
+        ("method", method, METHODS),
+        ("edge_rule", edge_rule, EDGE_RULES),
+    ):
+        if value not in names:
+            raise ValueError(f"{name} {value!r} is not one of {', '.join(names)}")
+    part = _complete(data, item_names, top, method)
+    if gamma is None:
+        gamma = sparse_networks.GAMMA.get(method, 0.0)
+    if method == "glasso":
+        matrix = sparse_networks.correlations(part.values, data.kind == "binary")
+        partial = sparse_networks.fit_glasso(matrix, len(part.values), gamma)
+        if partial.repair > 0:
+            text = (
+                "Correlations were not positive definite: eigenvalues were raised,"
+                f" which changed correlations by up to {partial.repair:.2g}."
+            )
+            part = part._replace(warnings=(*part.warnings, text))
+        return _network(part, method, partial)
     if method == "exact":
-        estimate = ising.fit_exact(part.values)
-    else:
-        estimate = ising.fit_pseudolikelihood(part.values)
-    return _network(part, method, estimate)
+        return _network(part, method, ising.fit_exact(part.values))
+    if method == "elasso":
+        estimate = sparse_networks.fit_elasso(part.values, gamma, edge_rule)
+        return _network(part, method, estimate)
+    return _network(part, method, ising.fit_pseudolikelihood(part.values))
 
 
 def _complete(
-    data: ResponseTable, item_names: Sequence[str] | None, top: int | None
+    data: ResponseTable,
+    item_names: Sequence[str] | None,
+    top: int | None,
+    method: str,
 ) -> _Complete:
     """The chosen items that vary, and the subjects who responded to all of them."""
-    if data.kind != "binary":
+    if data.kind != "binary" and method != "glasso" or data.kind == "counts":
         raise ValueError(
-            "a network of this method is of right and wrong responses, and these are"
-            f" {data.kind}"
+            "an Ising model is of right and wrong responses, and these are"
+            f" {data.kind}: choose method='glasso' for scores"
         )
     if item_names is not None:
         data = data.select(items=list(item_names))
@@ -160,11 +192,16 @@ def _complete(
     return _Complete(data.items[varies], used[:, varies], warnings)
 
 
-def _network(part: _Complete, method: str, estimate: ising.Ising) -> Network:
+def _network(
+    part: _Complete, method: str, estimate: ising.Ising | sparse_networks.Partial
+) -> Network:
     """The result with its tables."""
     import pyarrow as pa
 
-    weights, errors = estimate.weights, estimate.errors
+    weights = estimate.weights
+    errors = thresholds = None
+    if isinstance(estimate, ising.Ising):
+        errors, thresholds = estimate.errors, estimate.thresholds
     first, second = np.triu_indices(len(weights), 1)
     value = weights[first, second]
     columns = {}
@@ -192,9 +229,9 @@ def _network(part: _Complete, method: str, estimate: ising.Ising) -> Network:
         "other_item": names[second[order]].tolist(),
         "weight": value[order],
     } | {x: pa.array(y[order], from_pandas=True) for x, y in columns.items()}
-    nodes = {
-        "item": names.tolist(),
-        "threshold": estimate.thresholds,
+    nodes = {"item": names.tolist()}
+    nodes |= {} if thresholds is None else {"threshold": thresholds}
+    nodes |= {
         "strength": np.abs(weights).sum(axis=0),
         "expected_influence": weights.sum(axis=0),
     }

@@ -202,7 +202,7 @@ def test_pairs_that_separate_have_no_error():
 def test_bad_input_has_one_line():
     table = irtjax.ResponseTable.from_arrays
     coins = (np.random.default_rng(0).random((40, 16)) < 0.5).astype(float)
-    with pytest.raises(ValueError, match="right and wrong .* these are continuous"):
+    with pytest.raises(ValueError, match="right and wrong .* are continuous"):
         irtjax.network(table(coins + 0.5 * coins[::-1] / 3))
     with pytest.raises(ValueError, match="is not one of pseudolikelihood, exact"):
         irtjax.network(table(coins), "ising")
