@@ -77,6 +77,16 @@ def test_a_saved_fit_loads_no_comparisons_and_no_statistics_of_scipy():
     subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, check=True, timeout=120)
 
 
+def test_a_claim_on_the_responses_of_a_fit_loads_no_jax():
+    """It takes two thirds of the second that the command has."""
+    needed = "irtjax.cli.claim, irtjax.data.table, irtjax.validity.claims"
+    needed += ", irtjax.storage.plain"
+    code = (
+        f"import sys, {needed}; assert not {{'jax', 'scipy.stats'}} & {{*sys.modules}}"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, check=True, timeout=120)
+
+
 def test_a_fit_by_em_loads_no_other_method():
     """Other methods and kinds of models take a third of the modules."""
     loaded = "fitting.fit", "fitting.one_ability", "estimators.marginal.em"

@@ -13,7 +13,7 @@ import numpy as np
 
 from irtjax.adaptive.labels import LabelledBank
 from irtjax.data.writing import atomic_path
-from irtjax.storage.encoding import plain
+from irtjax.storage.plain import plain
 
 FORMAT = "irtjax.adaptive_test"
 VERSION = 4

@@ -42,7 +42,8 @@ from irtjax.adaptive.steps import (
 )
 from irtjax.data.frames import HasTable
 from irtjax.numerics.precision import full_precision
-from irtjax.numerics.random_keys import as_key, seed_of
+from irtjax.numerics.random_keys import as_key
+from irtjax.numerics.seeds import seed_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

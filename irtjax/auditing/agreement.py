@@ -18,7 +18,7 @@ from irtjax.data.frames import HasTable
 from irtjax.data.side_files import read_side_file
 from irtjax.data.wording import counted
 from irtjax.numerics.memory import available_memory
-from irtjax.numerics.random_keys import seed_of
+from irtjax.numerics.seeds import seed_of
 from irtjax.ranking.discoveries import benjamini_hochberg
 
 if TYPE_CHECKING:

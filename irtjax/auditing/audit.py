@@ -43,7 +43,7 @@ from irtjax.models.catalogue import model_class
 from irtjax.models.families.bounded import binary_items
 from irtjax.models.multilevel.specification import AbstractMultilevel
 from irtjax.numerics.precision import full_precision
-from irtjax.numerics.random_keys import seed_of
+from irtjax.numerics.seeds import seed_of
 from irtjax.validity import sum_scores
 from irtjax.validity.missingness import describe, missing_of_table
 

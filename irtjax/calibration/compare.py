@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from irtjax import ranking
-from irtjax.calibration.runs import run_errors_of
+from irtjax.calibration.run_errors import run_errors_of
 from irtjax.calibration.score_curve import score_slope
 from irtjax.calibration.tables import floats
 from irtjax.data import ResponseTable, read

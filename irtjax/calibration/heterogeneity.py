@@ -29,7 +29,7 @@ from irtjax.calibration.tables import floats
 from irtjax.data.result_text import lines_below
 from irtjax.data.wording import counted
 from irtjax.models.priors import Normal
-from irtjax.numerics.random_keys import seed_of
+from irtjax.numerics.seeds import seed_of
 
 #: Resamples of subjects behind the interval of Spearman's correlation, fewest of them,
 #: and how many subjects all of them together have: a tenth of a second.

@@ -28,6 +28,7 @@ from scipy.special import ndtri
 from irtjax.calibration.relatives import Relatives
 from irtjax.calibration.relatives import clusters_of as clusters_of_items
 from irtjax.calibration.result_tables import AbilityTable
+from irtjax.calibration.run_errors import check_run_sd, run_errors_of, runs_of
 from irtjax.calibration.scale import compares_means
 from irtjax.calibration.tables import (
     floats,
@@ -35,13 +36,10 @@ from irtjax.calibration.tables import (
     number_column,
     of_benchmark,
 )
-from irtjax.data.runs import RunErrors
-from irtjax.data.scores import item_ends
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import listing, points
 from irtjax.models.model import response_ends
 from irtjax.ranking import RankIntervals, rank_intervals, without_scale
-from irtjax.ranking.accuracy import clusters_of
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
@@ -54,68 +52,6 @@ ONE_RUN = (
 
 #: Columns of the accuracy on all items: it, its error, and its interval.
 ACCURACY = ["accuracy", "accuracy_se", "accuracy_lower", "accuracy_upper"]
-
-
-def run_errors_of(
-    table: ResponseTable,
-    run_sd: float = 0.0,
-    options: Mapping[str, Any] | None = None,
-    clusters: np.ndarray | None = None,
-) -> np.ndarray:
-    """Standard errors `[subjects]` of mean scores, of runs like those of a table.
-
-    Args:
-        table: The responses; what its repeated runs show is in its `runs`.
-        run_sd: A further standard deviation of a score from run to run, in points:
-            hundredths of scores from 0 to 1, else units of the score.
-        options: Options of a fit; bounds of scores among them become 0 and 1.
-        clusters: Labels `[items]` of clusters over which the errors are that these are
-            added to; fewer than `ENOUGH_CLUSTERS` are none.
-
-    Raises:
-        ValueError: `run_sd` is negative or not finite.
-
-    >>> run_errors_of(ResponseTable.from_arrays([[1, 0], [1, 1]]), 1.5).tolist()
-    [0.015, 0.015]
-    """
-    unit = 0.01
-    if not (options or {}).get("bounds") and table.trials is None:
-        seen = table.seen
-        unit = 0.01 if 0 <= seen.min(initial=0) <= seen.max(initial=0) <= 1 else 1.0
-    stated = np.full(table.num_subjects, check_run_sd(run_sd) * unit)
-    runs, benchmarks = _runs_of(table, options), table.benchmarks
-    if runs is None:
-        return stated
-    of_items, of_benchmarks = clusters_of(clusters), clusters_of(benchmarks)
-    if of_items is not None and of_benchmarks is not None:
-        if np.array_equal(of_items, of_benchmarks):
-            return np.hypot(stated, runs.common)
-    return np.hypot(stated, runs.of_scores(table.stored, benchmarks))
-
-
-def _runs_of(
-    table: ResponseTable, options: Mapping[str, Any] | None
-) -> RunErrors | None:
-    """Errors by runs of a table, in units of the scores of a fit."""
-    bounds = (options or {}).get("bounds")
-    if table.runs is None or not bounds:
-        return table.runs
-    low, high = item_ends(bounds, table.benchmarks)
-    return table.runs.scaled(high - low, table.benchmarks)
-
-
-def check_run_sd(run_sd: float | None) -> float:
-    """A standard deviation of a score from run to run, in points; 0 for None.
-
-    Raises:
-        ValueError: It is negative or not finite.
-    """
-    run_sd = 0.0 if run_sd is None else float(run_sd)
-    if not 0 <= run_sd < np.inf:
-        raise ValueError(
-            f"run_sd is a standard deviation in points, such as 1.5, not {run_sd:g}"
-        )
-    return run_sd
 
 
 def with_run_sd(fit: Calibration, run_sd: float | None) -> Calibration:
@@ -157,7 +93,7 @@ def with_runs(
     fit: Calibration, table: ResponseTable, run_sd: float | None
 ) -> Calibration:
     """A fit whose errors count what repeated runs of its table show, and `run_sd`."""
-    runs = _runs_of(table, fit.options)
+    runs = runs_of(table, fit.options)
     if runs is not None:
         clusters = clusters_of_items(table, Relatives(), fit.options)
         errors = _Errors(

@@ -87,6 +87,7 @@ def claim_command(
         raise ValueError("name the responses, `irtjax claim CLAIM FILE`, or --fit DIR")
     for name in config.typed(reading.chosen()) if not files else ():
         raise ValueError(f"--{name.replace('_', '-')} requires FILE to read")
+    from irtjax.data.fit_folder import coded_responses, is_fit
     from irtjax.data.writing import write_text
     from irtjax.validity.claims import claim, parse
 
@@ -95,10 +96,10 @@ def claim_command(
         progress("read")
         if fit is None:
             table = reading.read(files or [])
-        else:
+        elif files or not is_fit(fit):
             table = responses_of(load_fit(fit), fit, files, reading)
-            if table is None:
-                raise ValueError(f"{fit} keeps no responses: give the files of them")
+        else:
+            table = coded_responses(fit)
         progress("claim")
         result = claim(text, table, level=level, key=seed, **about.arguments())  # type: ignore[arg-type]
         if out is not None:

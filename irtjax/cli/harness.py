@@ -161,7 +161,7 @@ def _check_same(
     out: Path,
 ) -> None:
     """Refuses options that differ from those with which a test was begun."""
-    from irtjax.storage.encoding import plain
+    from irtjax.storage.plain import plain
 
     begun, usual = rounds.test.rules, type(rules)().rules(items)
     wanted = rules.rules(items)

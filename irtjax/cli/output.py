@@ -37,7 +37,7 @@ def print_json(content: Any) -> None:
     import json
     import sys
 
-    from irtjax.storage.encoding import plain
+    from irtjax.storage.plain import plain
 
     text = json.dumps(plain(content), allow_nan=False, ensure_ascii=False)
     sys.stdout.write(text + "\n")

@@ -26,7 +26,7 @@ from jaxtyping import Array, Float, Int
 from irtjax._types import RandomKey
 from irtjax.data.comparison_table import ComparisonTable
 from irtjax.data.frames import HasTable
-from irtjax.numerics.random_keys import seed_of
+from irtjax.numerics.seeds import seed_of
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -39,7 +39,7 @@ from irtjax.comparisons.settings import RANKINGS, PairSettings
 from irtjax.comparisons.style import style_table
 from irtjax.data.comparison_table import ComparisonTable
 from irtjax.data.wording import counted
-from irtjax.numerics.random_keys import seed_of
+from irtjax.numerics.seeds import seed_of
 
 #: Effects of one standard deviation above which a covariate separates wins from losses.
 FARTHEST = 10.0

@@ -52,10 +52,11 @@ class Mark(Record):
     version: Any = None
 
 
-class _Digests(Record):
-    """The digests of the files of a fit."""
+class _Facts(Record):
+    """The digests of the files of a fit, and its options."""
 
     digests: dict[str, str] | None = None
+    options: dict[str, Any] = {}
 
 
 def is_fit(folder: str | Path) -> bool:
@@ -127,7 +128,8 @@ def load_responses(folder: str | Path) -> ResponseTable:
     with writing.undisturbed(folder):
         if not (folder / RESPONSES).is_file():
             raise without_responses(folder)
-        _check_digest(folder)
+        facts = _facts_of(folder)
+        _check_digest(folder, facts)
         try:
             table = ResponseTable.load(folder / RESPONSES)
             texts = texts_from_rows(read_rows(folder / TEXTS))
@@ -144,12 +146,28 @@ def without_responses(folder: Path) -> ValueError:
     )
 
 
-def _check_digest(folder: Path) -> None:
-    """Refuses responses that are not those that were written with the fit."""
+def coded_responses(folder: str | Path) -> ResponseTable:
+    """The responses that a fit keeps, with its codes; JAX is not loaded.
+
+    Raises:
+        ValueError: As `load_responses`.
+    """
+    from irtjax.data.coding import coded_as
+
+    table = load_responses(folder)
+    return coded_as(_facts_of(writing.full_path(folder)).options, table)
+
+
+def _facts_of(folder: Path) -> _Facts:
+    """What `fit.json` says of a fit's responses."""
     try:
-        content = decode(read_bytes(folder / "fit.json"), _Digests, "fit.json")
+        return decode(read_bytes(folder / "fit.json"), _Facts, "fit.json")
     except ValueError as error:
         raise damaged(folder, str(error)) from None
+
+
+def _check_digest(folder: Path, content: _Facts) -> None:
+    """Refuses responses that are not those that were written with the fit."""
     here = hashlib.sha256((folder / RESPONSES).read_bytes()).hexdigest()
     if content.digests is not None and content.digests.get(RESPONSES) != here:
         raise damaged(folder, f"{RESPONSES} was changed after it was written")

@@ -11,7 +11,8 @@ from jax.sharding import Mesh
 from irtjax._types import RandomKey
 from irtjax.calibration.build import build
 from irtjax.calibration.calibration import Calibration
-from irtjax.calibration.runs import check_run_sd, with_runs
+from irtjax.calibration.run_errors import check_run_sd
+from irtjax.calibration.runs import with_runs
 from irtjax.data import read
 from irtjax.data.coding import CODING, coding_note, coding_of, recoded
 from irtjax.data.reversal import bounds_of_values

@@ -26,7 +26,7 @@ from irtjax.models.catalogue import check_priors
 from irtjax.models.factors import FACTOR
 from irtjax.models.multilevel.specification import MULTILEVEL
 from irtjax.numerics.memory import require_memory
-from irtjax.numerics.random_keys import is_key
+from irtjax.numerics.seeds import is_key
 
 MODEL: dict[str, Any] = {"priors": "weak", "positive": False, "ends": None}
 DATA: dict[str, Any] = {

@@ -280,7 +280,7 @@ def _drawn_score(
 
 def _plain(value: Any) -> Any:
     """A rule as JSON has it."""
-    from irtjax.storage.encoding import plain
+    from irtjax.storage.plain import plain
 
     try:
         return plain(value)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from irtjax._types import RandomKey
-from irtjax.numerics.random_keys import seed_of
+from irtjax.numerics.seeds import seed_of
 
 #: Draws of subjects and items.
 DRAWS = 400

@@ -19,7 +19,7 @@ from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.progress import watched
-from irtjax.numerics.random_keys import seed_of
+from irtjax.numerics.seeds import seed_of
 from irtjax.prediction import splits
 from irtjax.prediction.accuracy import (
     SCORES,

@@ -39,7 +39,7 @@ from scipy.special import stdtrit
 
 from irtjax._types import RandomKey
 from irtjax.calibration.calibration import Calibration
-from irtjax.calibration.runs import check_run_sd, run_errors_of
+from irtjax.calibration.run_errors import check_run_sd, run_errors_of
 from irtjax.calibration.score import score
 from irtjax.calibration.tables import floats
 from irtjax.data.coding import coded_as
@@ -51,7 +51,7 @@ from irtjax.inference.expected import response_table_jit
 from irtjax.inference.vector_scores import score_factors
 from irtjax.models.model import response_ends
 from irtjax.numerics.precision import full_precision
-from irtjax.numerics.random_keys import seed_of
+from irtjax.numerics.seeds import seed_of
 from irtjax.prediction.responses import (
     ABILITY_NODES,
     BLOCK_CELLS,

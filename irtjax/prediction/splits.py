@@ -30,7 +30,7 @@ import numpy as np
 from irtjax._types import RandomKey
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
-from irtjax.numerics.random_keys import seed_of
+from irtjax.numerics.seeds import seed_of
 
 #: Usual share of training responses, subjects or items, and of exposed responses.
 SHARE, EXPOSURE = 0.8, 0.3

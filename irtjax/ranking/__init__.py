@@ -5,15 +5,20 @@ made unless one is given or requested: pairs are compared in blocks of rows. Eve
 runs on the host in double precision; draws are seeded by a JAX key.
 """
 
-from irtjax.ranking.comparison import Comparison, compare
-from irtjax.ranking.pairs import (
-    Pairs,
-    leading_loadings,
-    pairwise,
-    scale_loadings,
-    without_scale,
-)
-from irtjax.ranking.ranks import Ranking, RankIntervals, rank, rank_intervals
+from typing import TYPE_CHECKING
+
+from irtjax._lazy import loader
+
+if TYPE_CHECKING:
+    from irtjax.ranking.comparison import Comparison, compare
+    from irtjax.ranking.pairs import (
+        Pairs,
+        leading_loadings,
+        pairwise,
+        scale_loadings,
+        without_scale,
+    )
+    from irtjax.ranking.ranks import Ranking, RankIntervals, rank, rank_intervals
 
 __all__ = [
     "Comparison",
@@ -28,3 +33,14 @@ __all__ = [
     "scale_loadings",
     "without_scale",
 ]
+
+# Claims wait for neither JAX nor Equinox, which draws of ranks need.
+__getattr__ = loader(
+    __name__,
+    {
+        "irtjax.ranking.comparison": "Comparison compare",
+        "irtjax.ranking.pairs": "Pairs leading_loadings pairwise scale_loadings"
+        " without_scale",
+        "irtjax.ranking.ranks": "RankIntervals Ranking rank rank_intervals",
+    },
+)

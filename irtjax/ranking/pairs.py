@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Bool, Float
 from scipy.special import ndtr, ndtri
 
 from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.ranking.mixture import Mixture
 from irtjax.ranking.pair_counts import decisive_places, pair_counter
+
+if TYPE_CHECKING:
+    from jaxtyping import Array, Bool, Float
 
 #: Pairs in one block.
 BLOCK = 2_000_000

@@ -16,7 +16,7 @@ import numpy as np
 from irtjax._types import RandomKey
 from irtjax.data import ResponseTable
 from irtjax.data.frames import HasTable
-from irtjax.numerics.random_keys import seed_of
+from irtjax.numerics.seeds import seed_of
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration

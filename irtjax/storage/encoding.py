@@ -32,6 +32,7 @@ from irtjax.models.lengths import Lengths
 from irtjax.models.model import Model, Population
 from irtjax.models.priors import AbstractPrior
 from irtjax.storage import checks
+from irtjax.storage.plain import plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,28 +70,6 @@ _AXES = {
 }
 #: Its arrays of errors, each None without standard errors.
 _ERROR_ARRAYS = ("item_covariance", "ability_shared", "ability_scale")
-
-
-def plain(value: Any) -> Any:
-    """Returns a value for strict JSON, with None for each number that is not finite.
-
-    >>> plain({"a": float("nan"), "b": (1, np.float32(0.5)), "c": np.arange(2)})
-    {'a': None, 'b': [1, 0.5], 'c': [0, 1]}
-    """
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, dict):
-        return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(inner) for inner in value]
-    if isinstance(value, int) and not isinstance(value, Status):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    is_array = type(value).__module__.startswith(("jax", "numpy"))
-    if is_array or isinstance(value, np.generic):
-        return plain(np.asarray(value).tolist())
-    return str(value)
 
 
 class UndefinedClassError(ValueError):

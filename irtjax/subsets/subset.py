@@ -31,7 +31,8 @@ from irtjax.data.wording import are, counted
 from irtjax.data.writing import full_path, together, write_text
 from irtjax.models.families.shares import ShareScores
 from irtjax.models.model import Model, response_ends
-from irtjax.storage.encoding import UndefinedClassError, decode, encode, plain
+from irtjax.storage.encoding import UndefinedClassError, decode, encode
+from irtjax.storage.plain import plain
 from irtjax.subsets.predictor import Calibrator, NodeCurves, Whole, curves_at, predict
 from irtjax.subsets.rules import points
 

@@ -29,22 +29,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from irtjax._types import RandomKey
-from irtjax.calibration.calibration import Calibration
-from irtjax.calibration.runs import check_run_sd, run_errors_of
+from irtjax.calibration.run_errors import check_run_sd, run_errors_of
 from irtjax.data.frames import HasTable
 from irtjax.data.matching import find_names
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted, points, visible
-from irtjax.numerics.random_keys import seed_of
+from irtjax.numerics.seeds import seed_of
 from irtjax.ranking.accuracy import accuracies, paired_difference
 from irtjax.ranking.paired import paired_means
 from irtjax.ranking.pairs import ScoreErrors
 from irtjax.ranking.simultaneous import draw_errors, rank_sets, simultaneous_z
-from irtjax.validity.reliability import alpha_of
+from irtjax.validity.alpha import alpha_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from irtjax._types import RandomKey
+    from irtjax.calibration.calibration import Calibration
 
 #: Power of the detectable difference and of the items that would decide.
 POWER = 0.8
@@ -277,6 +278,8 @@ def _responses(data: Any) -> ResponseTable:
     """The responses as a table."""
     if isinstance(data, ResponseTable):
         return data
+    from irtjax.calibration.calibration import Calibration
+
     if isinstance(data, Calibration):
         raise ValueError("a claim is about responses: give them, or --fit DIR")
     from irtjax.data import read

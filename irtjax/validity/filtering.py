@@ -25,7 +25,7 @@ from irtjax.data.frames import HasTable
 from irtjax.data.table import ResponseTable
 from irtjax.fitting.fit import fit as fit_table
 from irtjax.numerics.memory import require_memory
-from irtjax.numerics.random_keys import seed_of
+from irtjax.numerics.seeds import seed_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -35,7 +35,7 @@ from irtjax.estimators.conditional.items import (
     fit_items,
     informative,
 )
-from irtjax.numerics.random_keys import seed_of
+from irtjax.numerics.seeds import seed_of
 from irtjax.ranking.discoveries import benjamini_hochberg
 
 if TYPE_CHECKING:

@@ -19,19 +19,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import f as f_distribution
+from scipy.special import fdtri, ndtri
 
 from irtjax._types import RandomKey
 from irtjax.calibration.calibration import Calibration
 from irtjax.data.frames import HasTable
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted, listing
-from irtjax.numerics.random_keys import seed_of
-from irtjax.validity.classical import alphas
+from irtjax.numerics.seeds import seed_of
+from irtjax.validity.alpha import Deviations, scores_of
 from irtjax.validity.generalisability import Generalisability, generalisability
 from irtjax.validity.model_reliability import ModelReliability, model_reliability
 
@@ -48,64 +47,6 @@ MOST_SEARCHED = 2_000
 FACTOR_STEPS, FACTOR_TOLERANCE = 500, 1e-9
 #: Name of the row of all benchmarks together.
 TOGETHER = "all"
-
-
-class _Deviations(NamedTuple):
-    """Responses as deviations from their item's mean, 0 where missing.
-
-    Attributes:
-        own: `[subjects, items]`.
-        seen: Whether each is there; None for all.
-        variance: `[items]` means of squares.
-        spread: `own` by the share of the item's responses that are there: products of
-            two columns have the mean covariance, if it does not depend on what is
-            missing.
-    """
-
-    own: np.ndarray
-    seen: np.ndarray | None
-    variance: np.ndarray
-    spread: np.ndarray
-
-    @classmethod
-    def of(cls, values: np.ndarray, seen: np.ndarray | None) -> _Deviations:
-        """Those of responses that are 0 where missing."""
-        rows = len(values)
-        count = np.full(values.shape[1], rows) if seen is None else seen.sum(axis=0)
-        count = np.maximum(count, 1)
-        own = values - values.sum(axis=0) / count
-        own = own if seen is None else np.where(seen, own, 0.0)
-        return cls(own, seen, (own**2).sum(axis=0) / count, own * (rows / count))
-
-    def products(self, vector: np.ndarray) -> np.ndarray:
-        """Covariances of the items, with 0 on the diagonal, times a vector."""
-        rows = len(self.own)
-        diagonal = (self.spread**2).sum(axis=0) / rows
-        return self.spread.T @ (self.spread @ vector) / rows - diagonal * vector
-
-    def squares(self) -> float:
-        """Sum of the squared covariances of two different items."""
-        rows = len(self.own)
-        wide = self.spread.shape[1] > rows
-        gram = self.spread @ self.spread.T if wide else self.spread.T @ self.spread
-        diagonal = (self.spread**2).sum(axis=0) / rows
-        return float(np.sum((gram / rows) ** 2) - np.sum(diagonal**2))
-
-    def alpha(self) -> float:
-        """Cronbach's alpha; NaN where nothing varies."""
-        total, square = self.own.sum(axis=1), (self.own**2).sum(axis=1)
-        items = self.own.shape[1]
-        seen = self.seen
-        answered = np.full(len(total), items) if seen is None else seen.sum(axis=1)
-        pairs = float(np.sum(answered * (answered - 1.0)))
-        of_one = lambda number: np.full(items, number / items)
-        count = len(total) if seen is None else seen.sum(axis=0)
-        return alphas(
-            (self.own**2).sum(axis=0),
-            of_one(float(np.sum(total**2 - square))),
-            of_one(pairs),
-            np.broadcast_to(count, items).astype(float),
-        )[0]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -209,7 +150,7 @@ def reliability(
         raise ValueError(f"level is between 0 and 1, such as 0.95, not {level}")
     by_model = None if fit is None else model_reliability(fit)
     table = _table(data)
-    values, seen = _scores(table)
+    values, seen = scores_of(table)
     if len(values) < 3:
         raise ValueError(
             f"reliability needs 3 subjects or more, and there"
@@ -249,16 +190,6 @@ def reliability(
     )
 
 
-def alpha_of(table: ResponseTable) -> float:
-    """Cronbach's alpha of all items; NaN where nothing varies.
-
-    >>> table = ResponseTable.from_arrays([[1, 1, 0], [0, 0, 0], [1, 1, 1]])
-    >>> round(alpha_of(table), 3)
-    0.857
-    """
-    return float(_Deviations.of(*_scores(table)).alpha())
-
-
 def _table(data: Any) -> ResponseTable:
     """The responses as a table."""
     if isinstance(data, ResponseTable):
@@ -270,24 +201,11 @@ def _table(data: Any) -> ResponseTable:
     return read(data)
 
 
-def _scores(table: ResponseTable) -> tuple[np.ndarray, np.ndarray | None]:
-    """Responses `[subjects, items]`, shares of trials, 0 where missing, and the mask.
-
-    Subjects and items without a response are left out of both by their place alone: a
-    table has none that `read` made.
-    """
-    values, seen = np.asarray(table.values, float), table.observed
-    if table.trials is not None:
-        values = values / np.maximum(table.trials, 1)
-        seen = table.trials > 0
-    return values, None if seen is None or seen.all() else seen
-
-
 def _row(
     values: np.ndarray, seen: np.ndarray | None, level: float, rng: np.random.Generator
 ) -> dict[str, Any] | None:
     """Coefficients of some items; None where fewer than two vary."""
-    parts = _Deviations.of(values, seen)
+    parts = Deviations.of(values, seen)
     subjects, items = values.shape
     if np.count_nonzero(parts.variance > 0) < 2:
         return None
@@ -334,12 +252,12 @@ def _feldt(
     """Feldt's interval of alpha: (1 - alpha) over its estimate is a ratio of F."""
     degrees = subjects - 1, (subjects - 1) * (items - 1)
     tail = (1 - level) / 2
-    quantiles = f_distribution.ppf([1 - tail, tail], *degrees)
+    quantiles = fdtri(*degrees, np.array([1 - tail, tail]))
     lower, upper = 1 - (1 - alpha) * quantiles
     return float(lower), float(upper)
 
 
-def _sem(parts: _Deviations, answered: np.ndarray) -> float:
+def _sem(parts: Deviations, answered: np.ndarray) -> float:
     """Standard error of a mean score in comparisons, sqrt(s^2_pi / n).
 
     The interaction is the mean variance of an item less the mean covariance of two, by
@@ -355,7 +273,7 @@ def _sem(parts: _Deviations, answered: np.ndarray) -> float:
     return float(math.sqrt(interaction * inverse))
 
 
-def _halves(parts: _Deviations, rng: np.random.Generator) -> np.ndarray:
+def _halves(parts: Deviations, rng: np.random.Generator) -> np.ndarray:
     """Spearman and Brown's coefficient of random halves."""
     items = parts.own.shape[1]
     number = max(20, min(HALVES, MOST_NUMBERS // max(parts.own.shape)))
@@ -379,7 +297,7 @@ def _halves(parts: _Deviations, rng: np.random.Generator) -> np.ndarray:
     return 2 * r / (1 + r)
 
 
-def _lambda4(parts: _Deviations, total: float, rng: np.random.Generator) -> float:
+def _lambda4(parts: Deviations, total: float, rng: np.random.Generator) -> float:
     """The largest coefficient of two halves, 1 - w'S w / V of signs w, by a search.
 
     From random signs single items change sides while it rises. NaN of more than
@@ -406,7 +324,7 @@ def _lambda4(parts: _Deviations, total: float, rng: np.random.Generator) -> floa
     return float(1 - (worst + parts.variance.sum()) / total)
 
 
-def _omega(parts: _Deviations) -> float:
+def _omega(parts: Deviations) -> float:
     """McDonald's omega of one common factor, by principal axes.
 
     The loadings are those of the largest root of the covariances with communalities in

@@ -20,7 +20,7 @@ import numpy as np
 from irtjax._types import RandomKey
 from irtjax.data.frames import HasTable
 from irtjax.data.table import ResponseTable
-from irtjax.numerics.random_keys import seed_of
+from irtjax.numerics.seeds import seed_of
 from irtjax.validity.filtering import BAND, TABLES, simulated_chances
 from irtjax.validity.tetrachoric import tetrachoric_of_counts
 

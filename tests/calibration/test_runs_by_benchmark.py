@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import irtjax
-from irtjax.calibration.runs import run_errors_of, with_run_sd
+from irtjax.calibration.run_errors import run_errors_of
+from irtjax.calibration.runs import with_run_sd
 from irtjax.calibration.tables import of_benchmark
 from irtjax.data.reading.run_errors import run_errors
 from irtjax.data.runs import RunErrors

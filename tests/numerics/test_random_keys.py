@@ -8,7 +8,8 @@ import pytest
 
 import irtjax
 from irtjax import elo
-from irtjax.numerics.random_keys import as_key, seed_of
+from irtjax.numerics.random_keys import as_key
+from irtjax.numerics.seeds import seed_of
 
 
 def test_no_public_function_has_a_seed():
