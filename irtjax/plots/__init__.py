@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from irtjax.plots.sources import plot_sources as plot_sources
     from irtjax.plots.stability import plot_rank_ribbons as plot_rank_ribbons
     from irtjax.plots.style import save_figure as save_figure
+    from irtjax.plots.traces import plot_trace as plot_trace
     from irtjax.plots.wins import plot_wins as plot_wins
     from irtjax.plots.wright import plot_wright_map as plot_wright_map
 
@@ -75,6 +76,7 @@ __all__ = [
     "plot_structure",
     "plot_subset_errors",
     "plot_test_information",
+    "plot_trace",
     "plot_trajectory",
     "plot_wins",
     "plot_wright_map",
@@ -105,6 +107,7 @@ __getattr__ = loader(
         "irtjax.plots.sources": "plot_sources",
         "irtjax.plots.stability": "plot_rank_ribbons",
         "irtjax.plots.style": "save_figure",
+        "irtjax.plots.traces": "plot_trace",
         "irtjax.plots.wins": "plot_wins",
         "irtjax.plots.wright": "plot_wright_map",
     },
