@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax.cli.app import app
+from irtjax.validity.alpha import alpha_of
 from irtjax.validity.correlates import correlates
 from irtjax.validity.latent_correlation import latent_correlation
 from irtjax.validity.measures import measures_of
-from irtjax.validity.reliability import alpha_of
 
 
 def noisy(rho, count, rng, low=0.2, high=0.9):
