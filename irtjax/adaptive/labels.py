@@ -18,9 +18,11 @@ from irtjax.adaptive.normal_bank import FactorBank
 from irtjax.adaptive.regressed import regressed_items
 from irtjax.adaptive.steps import decided_by_population
 from irtjax.calibration.calibration import Calibration
+from irtjax.calibration.covariates import priors_of, read_covariates
 from irtjax.calibration.item_error import factor_item_errors, item_errors
 from irtjax.data.arrays import check_unique, names_of
 from irtjax.data.item_texts import Contents
+from irtjax.models.model import Population
 
 #: Share of the population that should reach a target of error.
 REACHED = 0.5
@@ -192,12 +194,16 @@ def label(
     names: Any,
     groups: Any,
     rules: Mapping[str, Any],
+    population: Population | None = None,
 ) -> LabelledBank:
-    """A bank for tests of `num_items`; names and groups of None: the calibration's."""
+    """A bank for tests of `num_items`; names and groups of None: the calibration's.
+
+    `population` takes the place of that of a calibration of one ability.
+    """
     bank, factors, composite = source, None, rules.get("composite")
     calibration = source if isinstance(source, Calibration) else None
     if isinstance(source, Calibration):
-        bank, factors = _bank_of(source, num_items, rules)
+        bank, factors = _bank_of(source, num_items, rules, population)
         names = source.item_names if names is None else names
         groups = source.benchmarks if groups is None else groups
     elif not isinstance(source, AbstractBank):
@@ -217,17 +223,44 @@ def label(
     return LabelledBank(bank, labels, groups, factors, calibration)
 
 
+def prior_by_covariates(source: Any, subject_table: Any, names: Any = ()):
+    """Names, covariates and priors of subjects whom a calibration has not met.
+
+    Args:
+        source: A calibration of one ability with `subject_covariates`.
+        subject_table: As for `calibration.covariates.read_priors`.
+        names: `[subjects]`; without any, all subjects of the table.
+
+    Raises:
+        ValueError: If the source is no such calibration, or covariates are missing.
+    """
+    if not isinstance(source, Calibration) or source.num_groups > 1:
+        raise ValueError(
+            "subject_table is for a calibration of one ability with covariates of"
+            " subjects: leave it out"
+        )
+    subjects, covariates = read_covariates(source, subject_table, names)
+    return subjects, covariates, priors_of(source, covariates)
+
+
 def counts_of(fit: Calibration) -> np.ndarray:
     """`[items]` numbers of responses of a calibration."""
     return fit.items.table["observed"].to_numpy()
 
 
-def _bank_of(fit: Calibration, num_items: int | None, rules: Mapping[str, Any]):
+def _bank_of(
+    fit: Calibration,
+    num_items: int | None,
+    rules: Mapping[str, Any],
+    population: Population | None,
+):
     """The bank of a calibration, and the names of its factors if it has several."""
     model, parameters = fit.model, jax.tree.map(jnp.asarray, fit.parameters)
     if fit.factor_names:
         return _factor_bank(fit, rules.get("composite")), np.array(fit.factor_names)
-    items, population = parameters.items, parameters.population
+    items: Any = parameters.items
+    population = parameters.population if population is None else population
+    assert population is not None
     errors = item_errors(fit)
     options: dict[str, Any] = dict(num_items=num_items)
     if errors is not None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -74,6 +75,12 @@ class AbstractNodeBank(AbstractBank):
     def prior(self) -> Posterior:
         """The log weights of the population."""
         return self.log_prior
+
+    def with_prior(self, mean: Array, sd: Array) -> Self:
+        """The bank for a subject with a normal prior of its own, on the same nodes."""
+        standard = (self.theta - mean) / sd
+        log_prior = jax.nn.log_softmax(-0.5 * standard**2)
+        return dataclasses.replace(self, log_prior=log_prior, mean=mean, sd=sd)
 
     def learn(
         self, before: State, after: State, item: Array, observation: Observation

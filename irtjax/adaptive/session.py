@@ -17,7 +17,7 @@ import numpy as np
 from irtjax._types import RandomKey
 from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import DEFAULTS, Design, Rules, StopFlag
-from irtjax.adaptive.labels import check_exposure, label
+from irtjax.adaptive.labels import check_exposure, label, prior_by_covariates
 from irtjax.adaptive.saved import fingerprint, read_saved, write_saved
 from irtjax.adaptive.score_draws import (
     Draw,
@@ -40,7 +40,9 @@ from irtjax.adaptive.steps import (
     update,
     withdraw,
 )
+from irtjax.calibration.covariates import covariate_names
 from irtjax.data.frames import HasTable
+from irtjax.models.model import Population
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.random_keys import as_key
 from irtjax.numerics.seeds import seed_of
@@ -94,6 +96,7 @@ class AdaptiveTest(HasTable):
         score_error: float | None = None,
         names: Iterable[Any] | None = None,
         groups: Iterable[Any] | None = None,
+        subject_table: Any = None,
         **rules: Unpack[Rules],
     ) -> None:
         """Begins a test.
@@ -113,10 +116,14 @@ class AdaptiveTest(HasTable):
                 score (`score`) is below this.
             names: `[items]` names of the items of a bank.
             groups: `[items]` content groups; None takes the calibration's benchmarks.
+            subject_table: Covariates of the one subject, of a calibration with
+                `subject_covariates`: the test begins with the prior that they imply.
+                A table with one row, or one number by name.
             **rules: Those of `adaptive.Rules`, such as `select` and `reliability`.
 
         Raises:
-            ValueError: If a rule or an item is unknown, or a number out of range.
+            ValueError: If a rule, an item or a covariate is unknown, or a number out of
+                range.
         """
         if time_limit is not None and not time_limit > 0:
             raise ValueError(f"time_limit {time_limit:g} is not above 0")
@@ -128,7 +135,10 @@ class AdaptiveTest(HasTable):
         if not (quota is None or isinstance(quota, str)):
             rules["quota"] = dict(quota)
         rules.update(_plain_numbers(rules))
-        self._bank = label(source, num_items, names, groups, rules)
+        covariates, population = None, None
+        if subject_table is not None:
+            covariates, population = _one_subject(source, subject_table)
+        self._bank = label(source, num_items, names, groups, rules, population)
         self._design = self._bank.design(num_items, **rules)
         self._rules: dict[str, Any] = dict(
             num_items=num_items,
@@ -140,6 +150,7 @@ class AdaptiveTest(HasTable):
             max_exposure=max_exposure,
             time_limit=time_limit,
             score_error=score_error,
+            **({} if covariates is None else {"subject_table": covariates}),
         )
         available, order = self._allowed()
         self._open_items = np.asarray(available)
@@ -649,6 +660,23 @@ class AdaptiveTest(HasTable):
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
         return test
+
+
+def _one_subject(source: Any, table: Any) -> tuple[dict[str, float], Population]:
+    """Covariates of one subject by name, and the prior that they imply."""
+    alone = isinstance(table, Mapping) and "subject" not in table
+    if alone:
+        table = {name: np.atleast_1d(value) for name, value in table.items()}
+    names = ["the subject"] if alone else []
+    subjects, values, prior = prior_by_covariates(source, table, names)
+    if len(subjects) != 1:
+        raise ValueError(
+            f"subject_table has {len(subjects):,} subjects: a test is of one"
+        )
+    known = covariate_names(source)
+    dtype = jnp.asarray(source.parameters.items[0]).dtype
+    normal = (jnp.asarray(float(x[0]), dtype) for x in (prior.mean, prior.sd))
+    return dict(zip(known, values[0].tolist(), strict=True)), Population(*normal)
 
 
 def _plain_numbers(rules: Mapping[str, Any]) -> Any:

@@ -117,6 +117,7 @@ def run_tests(
     max_exposure: Float[Array, ""] | None = None,
     answers: AbstractBank | None = None,
     subjects: Int[Array, " tested"] | None = None,
+    priors: tuple[Array, Array] | None = None,
 ) -> Tests:
     """Tests of subjects of abilities `theta`, who respond by the model. Pure.
 
@@ -128,7 +129,8 @@ def run_tests(
     respond as they did; with `TrialCounts` each response is one of those that are left,
     in random order. `max_exposure` is the largest share of the tests that may use an
     item. Tests then run one after the other, since each closes items for the next
-    (`open_items`).
+    (`open_items`). `priors` are means and standard deviations `[subjects]` of normal
+    priors, with which tests begin in place of the population.
     """
     source = bank if answers is None else answers
 
@@ -149,8 +151,11 @@ def run_tests(
         most = None
         if isinstance(recorded, TrialCounts):
             most = recorded.most(index, design.repeats)
-        first = start(bank, design, key=test_key, available=allowed, most=most)
-        return _run_test(bank, design, respond, first)
+        own: Any = bank
+        if priors is not None:
+            own = own.with_prior(priors[0][index], priors[1][index])
+        first = start(own, design, key=test_key, available=allowed, most=most)
+        return _run_test(own, design, respond, first)
 
     order = jnp.arange(theta.shape[0]) if subjects is None else subjects
     if max_exposure is None:

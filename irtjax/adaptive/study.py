@@ -15,17 +15,24 @@ from scipy.special import ndtri
 
 from irtjax._types import KeyArray, RandomKey
 from irtjax.adaptive.design import Design, Rules, StopFlag
-from irtjax.adaptive.labels import LabelledBank, check_exposure, label
+from irtjax.adaptive.labels import (
+    LabelledBank,
+    check_exposure,
+    label,
+    prior_by_covariates,
+)
 from irtjax.adaptive.misfit import true_bank
 from irtjax.adaptive.model_bank import AbstractModelBank
 from irtjax.adaptive.populations import population_of
 from irtjax.adaptive.repeats import TrialCounts
 from irtjax.adaptive.simulation import SIDE_BY_SIDE, Tests, run_tests_jit
+from irtjax.calibration.covariates import AbilityPrior, evidence_of
 from irtjax.data import ResponseTable, read
 from irtjax.data.frames import HasTable
 from irtjax.data.matching import arrange
 from irtjax.data.responses import Responses
 from irtjax.data.wording import counted, were
+from irtjax.models.model import Population
 from irtjax.models.simulate import simulate_abilities
 from irtjax.numerics.dispersion import intraclass
 from irtjax.numerics.memory import require_memory
@@ -75,7 +82,8 @@ class SimulatedTests(HasTable):
         replayed: Whether responses were replayed.
         notes: What was matched and what was left out.
         factors: Abilities at the end of tests of several abilities; else None.
-        prior: Mean and standard deviation of the reported ability over the population.
+        prior: Mean and standard deviation of the reported ability over the population;
+            with covariates `[subjects]` each.
         cost: `[subjects, num_items]` what a test cost so far; None without costs.
         probability_passed: `[subjects]` of an ability above the pass mark, or the
             rival's; or None.
@@ -99,7 +107,7 @@ class SimulatedTests(HasTable):
     replayed: bool
     notes: tuple[str, ...] = ()
     factors: TestedFactors | None = None
-    prior: tuple[float, float] = (math.nan, math.nan)
+    prior: tuple[Any, Any] = (math.nan, math.nan)
     cost: np.ndarray | None = None
     probability_passed: np.ndarray | None = None
     passed: np.ndarray | None = None
@@ -215,6 +223,7 @@ def simulate_tests(
     truth: Any = "bank",
     names: Iterable[Any] | None = None,
     groups: Iterable[Any] | None = None,
+    subject_table: Any = None,
     **rules: Unpack[StudyRules],
 ) -> SimulatedTests:
     """Gives adaptive tests to simulated subjects, or replays recorded ones.
@@ -243,6 +252,10 @@ def simulate_tests(
             order and on the scale of the items of the bank.
         names: `[items]` names of the items of a bank.
         groups: `[items]` content groups; None takes the calibration's benchmarks.
+        subject_table: Covariates of new subjects, of a calibration with
+            `subject_covariates` (`calibration.covariates.read_priors`): its subjects
+            are tested, or those of `replay`, each of which needs a row. Tests begin
+            with the prior that covariates imply, and abilities are drawn from it.
         **rules: Those of `adaptive.Rules`, such as `select` and `reliability`, and
             `max_exposure`, the largest share of tests with an item; see
             `adaptive.open_items`.
@@ -272,7 +285,12 @@ def simulate_tests(
     if population is not None and (replayed or ability is not None):
         other = "replay" if replayed else "ability"
         raise ValueError(f"population is for subjects to draw: leave {other} out")
-    bank = label(source, num_items, names, groups, rules)
+    tested = None
+    if subject_table is not None:
+        tested = _by_covariates(source, subject_table, replay, ability, population, key)
+        replay, ability = tested.replay, tested.ability
+    scale = None if tested is None else tested.population
+    bank = label(source, num_items, names, groups, rules, scale)
     recorded = _recorded(bank, replay, rules) if replayed else None
     design = bank.design(num_items, **rules)
     count = num_subjects if recorded is None else len(recorded.names)
@@ -287,6 +305,8 @@ def simulate_tests(
         subjects = _simulated(
             source, bank, truth, num_subjects, ability, population, key
         )
+    if tested is not None and recorded is None:
+        subjects = subjects._replace(names=tested.names)
     limit = None
     if max_exposure is not None:
         limit = jnp.asarray(max_exposure, bank.bank.mean.dtype)
@@ -296,6 +316,7 @@ def simulate_tests(
         "recorded": None if recorded is None else recorded.counts,
         "theta": subjects.theta,
         "answers": None if subjects.answers is bank.bank else subjects.answers,
+        "priors": None if tested is None else tested.priors,
     }
     tests: Tests = _tests(bank.bank, design, test_key, options)
     decides = design.pass_mark is not None
@@ -312,7 +333,11 @@ def simulate_tests(
         replayed=replayed,
         notes=notes,
         factors=_tested_factors(bank, tests, None if replayed else subjects.abilities),
-        prior=(float(bank.bank.mean), float(bank.bank.sd)),
+        prior=(
+            (float(bank.bank.mean), float(bank.bank.sd))
+            if tested is None
+            else (np.asarray(tested.priors[0]), np.asarray(tested.priors[1]))
+        ),
         cost=_cumulated(design, np.asarray(tests.items)),
         probability_passed=tests.above if decides else None,
         passed=tests.passed if decides else None,
@@ -327,6 +352,43 @@ class _Recorded(NamedTuple):
     counts: TrialCounts
     available: jax.Array
     notes: tuple[str, ...]
+
+
+class _ByCovariates(NamedTuple):
+    """Subjects with priors by covariates.
+
+    `priors` are means and standard deviations `[subjects]`, and `population` covers
+    all. `replay` is the table of recorded responses, else `ability` are drawn ones.
+    """
+
+    names: np.ndarray
+    priors: tuple[jax.Array, jax.Array]
+    population: Population
+    replay: ResponseTable | None
+    ability: jax.Array | None
+
+
+def _by_covariates(
+    source: Any, subject_table: Any, replay: Any, ability: Any, population: Any, key
+) -> _ByCovariates:
+    """The subjects of a table of covariates, or those to replay."""
+    if ability is not None or population is not None:
+        raise ValueError("subject_table: leave ability and population out")
+    table = replay
+    if replay is not None and not isinstance(replay, ResponseTable):
+        table = read(replay)
+    wanted = () if table is None else table.subjects.tolist()
+    names, _, prior = prior_by_covariates(source, subject_table, wanted)
+    count = len(wanted) or len(names)
+    prior = AbilityPrior(*(x[:count] for x in prior))
+    dtype = jnp.asarray(source.parameters.items[0]).dtype
+    mean, sd = (jnp.asarray(x, dtype) for x in (prior.mean, prior.sd))
+    normal = (jnp.asarray(x, dtype) for x in evidence_of(prior)[0])
+    drawn = None
+    if table is None:
+        noise = jax.random.normal(jax.random.fold_in(key, 3), mean.shape, dtype)
+        drawn = mean + sd * noise
+    return _ByCovariates(names[:count], (mean, sd), Population(*normal), table, drawn)
 
 
 class _Subjects(NamedTuple):

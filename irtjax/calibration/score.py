@@ -10,6 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax import inference
+from irtjax.calibration.covariates import (
+    AbilityPrior,
+    covariate_names,
+    evidence_of,
+    read_priors,
+)
 from irtjax.calibration.item_error import ItemErrors, errors_of_items
 from irtjax.calibration.parts.lengths import ability_columns, without_zero_lengths
 from irtjax.calibration.runs import ability_errors_by_runs
@@ -36,6 +42,7 @@ from irtjax.inference.vector_scores import (
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.families.bounded import options_of, prepare, with_scores
+from irtjax.models.model import Model, Population
 from irtjax.models.predictive import own_errors
 from irtjax.numerics.precision import full_precision
 
@@ -43,7 +50,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from irtjax.calibration.calibration import Calibration
-    from irtjax.models.model import Model
 
 #: Subjects up to which new ones are ranked with those of a fit.
 MOST_RANKED = 2000
@@ -92,6 +98,7 @@ def score(
     scoring: str = "eap",
     level: float | None = None,
     measures: str = "both",
+    subject_table: Any = None,
 ) -> ScoredSubjects:
     """Scores subjects on calibrated items; formulas: `irtjax.inference.score`.
 
@@ -109,14 +116,18 @@ def score(
         level: Level of the intervals; None takes that of the calibration.
         measures: For a model with response lengths, what to score from: "both",
             "accuracy" or "length". With lengths, `scoring` is "eap" or "map".
+        subject_table: Covariates of the subjects, of a fit with `subject_covariates`:
+            the prior of each is the one that its covariates imply, not that of an
+            average subject (`calibration.covariates.read_priors`: files and others).
+            `scoring` is then "eap" or "map".
 
     Returns:
         The scores; with lengths, also speed and speed_se; of a multilevel fit, also an
         ability and its error for each group.
 
     Raises:
-        ValueError: If no item is known, responses do not suit the model, or the
-            scoring is unknown.
+        ValueError: If no item is known, responses do not suit the model, the scoring
+            is unknown, or a subject lacks covariates.
 
     >>> import irtjax
     >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
@@ -136,17 +147,28 @@ def score(
     table = data
     if not isinstance(data, ResponseTable):
         table = read(data, **as_typed(of_fit(fit.options)))
+    prior = None
+    if subject_table is not None:
+        if scoring not in ("eap", "map"):
+            raise ValueError(
+                f"scoring {scoring!r} does not use covariates, which shift the prior:"
+                " use eap or map, or leave subject_table out"
+            )
+        names = table.subjects.tolist()
+        _, every = read_priors(fit, subject_table, names)
+        prior = AbilityPrior(*(x[: len(names)] for x in every))
     table, rows, notes = _match(fit, coded_as(fit.options, table))
     model = dataclasses.replace(fit.model, family=fit.model.family.of_items(rows))
     table, scores, scale_notes = _on_scale(fit, model, table, rows)
     notes += scale_notes
     uncertain = errors_of_items(fit)
-    notes += (*_of_item_errors(fit, uncertain), *_left_out(fit))
+    notes += _of_item_errors(fit, uncertain)
+    notes += () if prior is not None else _left_out(fit)
     uses_lengths = _uses_lengths(fit, table, measures, scoring)
     items = jax.tree.map(lambda x: jnp.asarray(x)[rows], fit.parameters.items)
     responses, part = _scored(fit, model, table, rows, measures, uses_lengths)
     responses = with_scores(responses, scores, items[0].dtype)
-    request = _Request(fit, model, rows, items, responses, scoring)
+    request = _Request(fit, model, rows, items, responses, scoring, prior)
     if fit.num_groups > 1:
         new_scores = _of_groups(request)
     elif fit.factor_names:
@@ -157,7 +179,11 @@ def score(
     ability, own = (
         np.asarray(x, np.float64) for x in (new_scores.ability, new_scores.error)
     )
-    error = _whole_error(uncertain, fit.parameters.population, ability, own, scoring)
+    population = fit.parameters.population
+    moments = None if scoring in ("ml", "wle") else (population.mean, population.sd)
+    if prior is not None:
+        moments = prior.mean, prior.sd
+    error = _whole_error(uncertain, ability, own, moments)
     by_runs = ability_errors_by_runs(fit, table)
     own, error = np.hypot(own, by_runs), np.hypot(error, by_runs)
     if least := least_error(fit):
@@ -185,11 +211,36 @@ def score(
     return ScoredSubjects(scored, notes, chosen, scoring, own, whole, moments)
 
 
+def score_new_subjects(fit: Calibration, subject_table: Any) -> ScoredSubjects:
+    """Scores of the subjects of a table that are not in the fit, without responses.
+
+    Args:
+        fit: A multilevel calibration with `subject_covariates`.
+        subject_table: As for `read_priors`.
+
+    Returns:
+        The scores, by covariates alone.
+
+    Raises:
+        ValueError: As `read_priors`, or if all subjects are in the fit.
+    """
+    names, _ = read_priors(fit, subject_table)
+    new = names[~np.isin(names, fit.subject_names)]
+    if not len(new):
+        raise ValueError(
+            f"subject_table: all {len(names):,} subjects are in the fit: add a row of"
+            " a new one"
+        )
+    values = np.full((len(new), len(fit.item_names)), np.nan)
+    table = ResponseTable.from_arrays(values, subjects=new, items=fit.item_names)
+    return score(fit, table, subject_table=subject_table)
+
+
 class _Request(NamedTuple):
     """What every kind of score is computed from.
 
     `rows` are the places of the items of `data` among those of the fit; `model` and
-    `items` have these items alone.
+    `items` have these items alone. `prior` is that of subjects with covariates.
     """
 
     fit: Calibration
@@ -198,6 +249,7 @@ class _Request(NamedTuple):
     items: Any
     data: Any
     scoring: str
+    prior: AbilityPrior | None
 
 
 class _Abilities(NamedTuple):
@@ -283,12 +335,24 @@ def _table(table: ResponseTable, ability, error, interval, own_mean, flags) -> p
 
 def _of_one_ability(request: _Request, errors: ItemErrors | None) -> _Abilities:
     """Scores of a model with one ability."""
-    fit, model, rows, items, data, scoring = request
+    fit, model, rows, items, data, scoring, prior = request
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
     options, notes = _with_errors(errors, model, rows)
+    if prior is not None:
+        dtype = items[0].dtype
+        normal, evidence = evidence_of(prior)
+        population = Population(*(jnp.asarray(x, dtype) for x in normal))
+        data = dataclasses.replace(data, evidence=jnp.asarray(evidence, dtype))
     scores = inference.score(model, items, population, data, scoring=scoring, **options)
-    flags = [inference.ScoreFlag(int(f)).explain() for f in np.asarray(scores.flag)]
-    return _Abilities(scores.ability, scores.standard_error, flags, {}, notes, scoring)
+    ability, error, flag = scores.ability, scores.standard_error, scores.flag
+    if prior is not None:
+        # Evidence counts as responses there: without any, the prior is exact.
+        empty = data.answered() == 0
+        ability = np.where(empty, prior.mean, ability)
+        error = np.where(empty, prior.sd, error)
+        flag = np.where(empty, int(inference.ScoreFlag.NO_RESPONSES), flag)
+    flags = [inference.ScoreFlag(int(f)).explain() for f in np.asarray(flag)]
+    return _Abilities(ability, error, flags, {}, notes, scoring)
 
 
 def _with_errors(
@@ -306,32 +370,30 @@ def _with_errors(
     return {"item_covariance": independent}, (note,) if number else ()
 
 
-def _whole_error(errors: ItemErrors | None, population, ability, own, scoring: str):
-    """Errors of abilities with those of location and scale."""
+def _whole_error(errors: ItemErrors | None, ability, own, moments):
+    """Errors of abilities with those of location and scale.
+
+    `moments` are the prior's mean and standard deviation, None where it is not used.
+    """
     if errors is None or errors.scale is None:
         return own
-    moments = None
-    if scoring in ("eap", "map"):
-        moments = float(population.mean), float(population.sd)
     return np.sqrt(with_scale_error(errors.scale, ability, own**2, moments))
 
 
 def _left_out(fit: Calibration) -> tuple[str, ...]:
     """Warning about scores of new subjects."""
-    structure = fit.structure
-    effects = None if structure is None else structure.subject_effects
-    if effects is None or not len(effects[0]):
+    names = covariate_names(fit)
+    if not names:
         return ()
-    names = ", ".join(effects[0].tolist())
     return (
-        f"new subjects are scored as average subjects: the covariates {names} shift the"
-        " expected abilities of the fitted subjects only",
+        f"subjects are scored as average ones in {', '.join(names)}: give the"
+        " covariates by subject_table",
     )
 
 
 def _of_factors(request: _Request, errors: ItemErrors | None) -> _Abilities:
     """Expected scores on all items, with each ability and its error as columns."""
-    fit, model, rows, items, data, scoring = request
+    fit, model, rows, items, data, scoring, _ = request
     _check_modes(scoring)
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
     modes = watched_score_factors(model, items, population, data)
@@ -375,20 +437,26 @@ def _check_modes(scoring: str) -> None:
 
 def _of_groups(request: _Request) -> _Abilities:
     """General abilities, with those by group and their errors as columns."""
-    fit, model, rows, items, data, scoring = request
+    fit, model, rows, items, data, scoring, by_covariates = request
     _check_modes(scoring)
     structure = fit.structure
     assert structure is not None
     own, variance = structure.specific_covariance, structure.general_variance
     group, prior = jnp.asarray(structure.group)[rows], jnp.asarray(own, items[0].dtype)
+    mean = None if by_covariates is None else by_covariates.mean
     group_scores = inference.score_groups(
-        model.family, items, group, prior, data, variance=variance
+        model.family, items, group, prior, data, variance=variance, mean=mean
     )
     general_error, error = group_scores.general_error, group_scores.error
     if structure.possible is not None:  # A fit of an earlier version has none.
         general_error, error = inference.errors_over_covariances(
-            group_scores, own, variance, structure.possible
+            group_scores, own, variance, structure.possible, mean
         )
+    if by_covariates is not None:
+        moves = inference.moves_of_prior(group_scores, own, variance)
+        spread = by_covariates.by_effects[:, None] * moves**2
+        general_error = np.sqrt(general_error**2 + spread[:, 0])
+        error = np.sqrt(error**2 + spread[:, 1:])
     names = structure.groups.tolist()
     flags, columns = _by_ability(
         names, group_scores.ability, error, group_scores.converged

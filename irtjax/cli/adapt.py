@@ -42,6 +42,7 @@ _OPTIONS = {
     **{x: f"--{x}" for x in ("determinant", "composite", "cost", "budget", "price")},
     **{x: f"--{x}" for x in ("risk", "indifference", "truth", "population")},
     "score_error": "--score-se",
+    "subject_table": "--subject-table",
     **{x: f"--{x}" for x in ("repeats", "icc", "rival")},
     **{f"{x}:": f"--{x}:" for x in ("composite", "cost", "losses", "truth")},
     **{f"{x}:": f"--{x}:" for x in ("rival", "population")},
@@ -212,6 +213,7 @@ class SubjectOptions:
             " or counts (the default with --repeats)."
         ),
     ] = None
+    subject_table: opt.SubjectTable = None
     join: Annotated[
         str, opt.option("Of --replay: what identifies items of logs, hash or id.")
     ] = "hash"
@@ -278,14 +280,17 @@ def adapt_command(
     """
     by = "adapt" if live.harness is None else "adapt --harness"
     check_out_folder(out, FILES, by)
-    simulated = who.given() | {
+    options = who.given()
+    options.pop("--subject-table")
+    simulated = options | {
         "--repeats": rules.repeats != 1,
         "--icc": rules.icc is not None,
         "--max-exposure": rules.max_exposure is not None,
     }
     if live.check(simulated, out) and out is not None:
         show = "json" if output.json else None if output.quiet else "text"
-        run_rounds(folder, out, live, rules, seed, _OPTIONS, show)
+        table = who.subject_table
+        run_rounds(folder, out, live, rules, seed, _OPTIONS, show, table)
         return
     who.check()
     with ProgressLine(output.quiet) as progress:
@@ -339,6 +344,7 @@ def _simulate(
         chosen = {"key": seed, "replay": table}
         chosen["truth"] = _truth(who.truth)
         chosen["population"] = _population(who.population)
+        chosen["subject_table"] = who.subject_table
         tests = simulate_tests(fit, who.num_subjects, **chosen, **rules)
         if rules["select"] == "random":
             return tests, None

@@ -101,6 +101,7 @@ def run_rounds(
     seed: int,
     names: dict[str, str],
     show: str | None,
+    subject_table: Path | None = None,
 ) -> None:
     """Resumes a test as far as it can: `irtjax adapt --harness`.
 
@@ -112,6 +113,7 @@ def run_rounds(
         seed: Of what is random.
         names: Options by names of arguments, for messages.
         show: "json", "text" or None for nothing.
+        subject_table: Covariates of the model.
     """
     from irtjax.harness.lm_eval import SETTINGS, Rounds
 
@@ -123,6 +125,7 @@ def run_rounds(
         else:
             chosen = rules.rules(fit.item_names)
             chosen |= {"key": seed, "score_error": live.score_se}
+            chosen["subject_table"] = subject_table
             rounds = _begin(fit, out, live, chosen)
         rounds.step()
         if live.run is not None:

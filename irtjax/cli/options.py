@@ -71,6 +71,14 @@ Level = Annotated[float, option("Level of all intervals, such as 0.95.")]
 SomeLevel = Annotated[
     float | None, option("Level of the intervals; else that of the fit.")
 ]
+SubjectTable = Annotated[
+    Path | None,
+    option(
+        "Table with the column subject and the covariates of the fit: the prior of new"
+        " subjects is the one that their covariates imply.",
+        metavar="FILE",
+    ),
+]
 #: Help of `--run-sd`.
 RUN_SD = (
     "Standard deviation of a score from run to run, in points, that errors count. Of"

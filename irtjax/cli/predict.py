@@ -37,6 +37,7 @@ def predict_command(
             metavar="FILE",
         ),
     ] = None,
+    subject_table: opt.SubjectTable = None,
     categories: Annotated[
         bool, opt.option("Add the probability of each category.", "--categories")
     ] = False,
@@ -46,7 +47,8 @@ def predict_command(
 ) -> None:
     """Predicts the response of every subject to every item, seen or not.
 
-    Subjects are those of the fit, or new ones that have responses to some of its items.
+    Subjects are those of the fit, or new ones that have responses to some of its items,
+    or covariates.
     """
     from irtjax.data.wording import counted
 
@@ -56,12 +58,15 @@ def predict_command(
         fit = load_fit(folder)
         from irtjax.prediction.responses import predict
 
-        data, scored = None, None
+        data, scored, by_covariates = None, None, None
         if new_subjects:
             from irtjax.calibration.score import score
 
             progress("score")
-            scored = score(fit, reading.read(new_subjects, fit, folder))
+            responses = reading.read(new_subjects, fit, folder)
+            scored = score(fit, responses, subject_table=subject_table)
+        elif subject_table is not None:
+            by_covariates = subject_table
         else:
             data = responses_of(fit, folder, None, reading)
         progress("predict")
@@ -72,6 +77,7 @@ def predict_command(
             categories=categories,
             data=data,
             scored=scored,
+            subject_table=by_covariates,
         )
         progress("write")
         write_files({out: predictions.table})

@@ -21,6 +21,7 @@ def score_command(
     measures: Annotated[
         str, opt.option("With lengths: both, accuracy or length.")
     ] = "both",
+    subject_table: opt.SubjectTable = None,
     level: opt.SomeLevel = None,
     *,
     machine: opt.Machine,
@@ -38,10 +39,12 @@ def score_command(
 
     subset = is_subset(fit)
     plain = scoring == "eap" and measures == "both" and level is None
+    plain = plain and subject_table is None
     if subset and (not plain or machine != opt.Machine()):
         raise ValueError(
             "a subset predicts scores with the level it was calibrated for: leave"
-            " --scoring, --measures, --level, --float32 and --device out"
+            " --scoring, --measures, --subject-table, --level, --float32 and --device"
+            " out"
         )
     with ProgressLine(output.quiet) as progress:
         progress("read")
@@ -57,6 +60,7 @@ def score_command(
             result, num_items = saved.predict(table), saved.num_items
         else:
             options = {"scoring": scoring, "level": level, "measures": measures}
+            options["subject_table"] = subject_table
             result, num_items = score(saved, table, **options), None
     if out is not None:
         write_files({out: result.table})

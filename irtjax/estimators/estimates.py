@@ -48,7 +48,8 @@ class GroupEstimates(NamedTuple):
         coordinates: `[items, columns]`, with covariance `[items, columns, columns]`.
         own: `[groups, groups]` Sigma; `bounds` are those of its correlations.
         effects: `[effects, columns]`, those of the groups last.
-        subject_effects: `[2, covariates]` gamma and their standard errors.
+        subject_effects: `[covariates]` gamma, and their covariance
+            `[covariates, covariates]`.
         variance: tau^2, of the general ability.
         possible: Draws of Sigma, tau^2 and scales; None with one group.
         standard_deviations: `[components + 1 + clusters, columns]`, of the effects of
@@ -74,7 +75,7 @@ class GroupEstimates(NamedTuple):
     own: np.ndarray
     bounds: tuple[np.ndarray, np.ndarray] | None
     effects: np.ndarray
-    subject_effects: np.ndarray
+    subject_effects: tuple[np.ndarray, np.ndarray]
     variance: float
     possible: Possible | None
     standard_deviations: np.ndarray

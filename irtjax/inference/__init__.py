@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from irtjax.inference.group_scores import (
         GroupScores,
         errors_over_covariances,
+        moves_of_prior,
         score_groups,
     )
     from irtjax.inference.length_errors import (
@@ -45,6 +46,7 @@ __all__ = [
     "expected_scores",
     "item_covariance",
     "length_covariance",
+    "moves_of_prior",
     "score",
     "score_groups",
     "score_on_nodes",
@@ -58,7 +60,7 @@ __getattr__ = loader(
         " item_covariance",
         "irtjax.inference.expected": "ExpectedScores expected_scores",
         "irtjax.inference.group_scores": "GroupScores errors_over_covariances"
-        " score_groups",
+        " moves_of_prior score_groups",
         "irtjax.inference.length_errors": "LengthCovariance SpeedError"
         " evidence_moves length_covariance speed_error",
         "irtjax.inference.result": "METHODS ScoreFlag Scores",

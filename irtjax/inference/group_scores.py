@@ -49,9 +49,10 @@ def score_groups(
     data: Responses,
     *,
     variance: float | Array = 1.0,
+    mean: Any = None,
     num_newton: int = 30,
 ) -> GroupScores:
-    """Modes of abilities N(0, tau^2 1 1' + Sigma) given responses, and their curvature.
+    """Modes of abilities N(mean, tau^2 1 1' + Sigma) given responses, and curvatures.
 
     Groups meet only in the prior, so derivatives of the likelihood are sums over the
     items of each group. Newton steps are halved until the posterior rises.
@@ -63,6 +64,7 @@ def score_groups(
         specific_covariance: Sigma.
         data: Responses of the new subjects.
         variance: tau^2, of the general ability.
+        mean: `[subjects]` of all abilities of a subject; None for 0.
         num_newton: Newton steps.
     """
     groups = specific_covariance.shape[0]
@@ -85,31 +87,35 @@ def score_groups(
             total = total + statistic * natural
         return total
 
-    def height(theta, row, weight):
-        return jnp.sum(cells(theta, row, weight)) - 0.5 * theta @ precision @ theta
+    def height(theta, centre, row, weight):
+        log_lik = jnp.sum(cells(theta + centre, row, weight))
+        return log_lik - 0.5 * theta @ precision @ theta
 
-    def derivatives(theta, row, weight):
+    def derivatives(theta, centre, row, weight):
         # One direction for all: cells of a group see its own ability only.
         ones = jnp.ones(groups, dtype)
-        slope = lambda t: jax.jvp(lambda s: cells(s, row, weight), (t,), (ones,))[1]
+        at = lambda s: cells(s + centre, row, weight)
+        slope = lambda t: jax.jvp(at, (t,), (ones,))[1]
         first, second = jax.jvp(slope, (theta,), (ones,))
         by_group = lambda x: jax.ops.segment_sum(x, group, groups)
         gradient = by_group(first) - precision @ theta
         return gradient, precision - jnp.diag(by_group(second))
 
     def one(part):
-        """Mode of one subject, minus the Hessian there, and the last step."""
-        row, weight = part
+        """Mode less the mean of one subject, minus the Hessian, and the last step."""
+        row, weight, centre = part
         theta, last = _climb(
-            lambda theta: height(theta, row, weight),
-            lambda theta: derivatives(theta, row, weight),
+            lambda theta: height(theta, centre, row, weight),
+            lambda theta: derivatives(theta, centre, row, weight),
             jnp.zeros(groups, dtype),
             num_newton,
         )
-        _, curvature = derivatives(theta, row, weight)
+        _, curvature = derivatives(theta, centre, row, weight)
         return theta, curvature, last
 
-    theta, curvature, last = lax.map(one, (values, seen), batch_size=64)
+    centre = jnp.zeros(len(values), dtype)
+    centre = centre if mean is None else centre + jnp.asarray(mean, dtype)
+    theta, curvature, last = lax.map(one, (values, seen, centre), batch_size=64)
     columns = [
         positive_definite_solve(curvature, jnp.broadcast_to(unit, theta.shape))[0]
         for unit in jnp.eye(groups, dtype=dtype)
@@ -120,9 +126,9 @@ def score_groups(
     weighted_variance = jnp.einsum("a,nab,b->n", weights, covariance, weights)
     root = jnp.finfo(dtype).eps ** 0.5
     return GroupScores(
-        theta @ weights,
+        centre + theta @ weights,
         jnp.sqrt(jnp.maximum(weighted_variance, 0) + general.variance),
-        theta,
+        centre[:, None] + theta,
         covariance,
         last < 100 * root,
     )
@@ -166,6 +172,7 @@ def errors_over_covariances(
     specific_covariance: np.ndarray,
     variance: float,
     possible: mixture.Possible,
+    mean: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Standard errors of scores with the uncertainty of Sigma and of the scales.
 
@@ -177,18 +184,46 @@ def errors_over_covariances(
         specific_covariance: `[groups, groups]` that Sigma.
         variance: tau^2 with it.
         possible: Draws of both.
+        mean: `[subjects]` prior means of all abilities of a subject; None for 0.
 
     Returns:
         Errors of general abilities `[subjects]`, and by group `[subjects, groups]`.
     """
     ability = np.asarray(scores.ability, float)
     covariance = np.asarray(scores.covariance, float)
-    start, whole = np.zeros_like(ability), specific_covariance + variance
-    subjects = mixture.Subjects(start, ability, covariance, whole)
+    start = np.zeros_like(ability) if mean is None else mean[:, None] + 0 * ability
+    whole = specific_covariance + variance
+    subjects = mixture.Subjects(start, ability - start, covariance, whole)
     moved = mixture.abilities_given(possible, subjects)
     weights, left = mixture.general_weights(possible.own, possible.variance)
-    general = np.einsum("kng,kg->kn", moved, weights)
+    shift = possible.unit[:, None] * start
+    general = np.einsum("kng,kg->kn", moved - shift, weights) + shift.mean(axis=2)
     products = weights.T @ weights / len(weights)
     inner = np.einsum("ab,nab->n", products, covariance)
     by_group = np.einsum("naa->na", covariance) + moved.var(axis=0)
     return np.sqrt(inner + general.var(axis=0) + left.mean()), np.sqrt(by_group)
+
+
+def moves_of_prior(
+    scores: GroupScores, specific_covariance: np.ndarray, variance: float
+) -> np.ndarray:
+    """Derivatives of abilities by the prior mean that all of a subject have.
+
+    With V the covariance of its abilities and P the precision of their prior, the modes
+    move by V P 1 with that mean, and the general ability by 1 - w'1 + w'V P 1.
+
+    Args:
+        scores: Scores.
+        specific_covariance: `[groups, groups]` Sigma.
+        variance: tau^2.
+
+    Returns:
+        `[subjects, 1 + groups]`, that of the general ability first.
+    """
+    one_group = len(specific_covariance) == 1
+    whole = (0 if one_group else specific_covariance) + np.full((1, 1), variance)
+    pull = np.linalg.inv(whole).sum(axis=1)
+    modes = np.asarray(scores.covariance, float) @ pull
+    weights, _ = mixture.general_weights(whole - variance, np.asarray(variance))
+    general = 1 - weights.sum() + modes @ weights
+    return np.concatenate([general[:, None], modes], axis=1)

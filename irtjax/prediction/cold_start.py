@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.special import expit, ndtri
 
+from irtjax.data.features import FeatureBlock, Features, blocks_of, read_features
 from irtjax.data.frames import HasTable
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
@@ -30,7 +31,6 @@ from irtjax.prediction.crossed_effects import (
     CrossedResponses,
     fit_effects,
 )
-from irtjax.prediction.features import FeatureBlock, Features, blocks_of, read_features
 from irtjax.prediction.stacking import cells_of
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from irtjax._types import KeyArray
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.parts import Factors
+from irtjax.calibration.score import score_new_subjects
 from irtjax.calibration.score_curve import errors_given_scale
 from irtjax.calibration.tables import floats, number_column
 from irtjax.data.frames import HasTable
@@ -99,6 +100,7 @@ def predict(
     categories: bool = False,
     data: ResponseTable | None = None,
     scored: ScoredSubjects | None = None,
+    subject_table: Any = None,
 ) -> Predictions:
     """Predicts the response of every subject to every item, observed or not.
 
@@ -129,13 +131,16 @@ def predict(
         data: The responses of the fit; None for predictions of the model alone.
         scored: Scores of new subjects by `irtjax.score` with this fit: these are
             predicted, by the model alone, in place of the subjects of the fit.
+        subject_table: Covariates of new subjects without responses, of a fit with
+            `subject_covariates`: these are predicted in the same way. With responses,
+            give it to `irtjax.score`.
 
     Returns:
         The predictions. Memory: 16 bytes per cell.
 
     Raises:
         ValueError: If a name is unknown, categories are requested of scores, data are
-            not those of the fit, or scores lack errors.
+            not those of the fit, scores lack errors, or a subject lacks covariates.
 
     >>> import irtjax
     >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
@@ -144,6 +149,12 @@ def predict(
     >>> expected.expected.shape, bool(expected.expected[0, 0] > expected.expected[0, 3])
     ((1, 4), True)
     """
+    if subject_table is not None:
+        if scored is not None:
+            raise ValueError(
+                "subject_table: give it to irtjax.score for subjects with responses"
+            )
+        scored = score_new_subjects(fit, subject_table)
     people = _subjects_of(fit, scored)
     rows = find_names(people.names, subject_names, "subject")
     places = find_names(fit.item_names, item_names, "item")

@@ -162,7 +162,19 @@ def test_the_command_line_takes_all_of_it(files):
         fit.structure.general_variance
     )
     scored = irtjax.score(fit, irtjax.read(files / "long.csv"))
-    assert any("covariates size shift" in note for note in scored.notes)
+    assert any("average ones in size" in note for note in scored.notes)
+    sizes = {"subject": ["new"], "size": [2.5]}
+    pyarrow.parquet.write_table(pa.table(sizes), files / "new.parquet")
+    words = ("--subject-table", files / "new.parquet", "--out", files / "new.csv")
+    done = run("predict", out, *words, "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["subjects"] == 1
+    command_line = ("score", files / "long.csv", "--fit", out, "--json")
+    done = run(*command_line, "--subject-table", files / "subjects.parquet")
+    assert done.exit_code == 0, done.stderr
+    assert not any("average ones" in x for x in json.loads(done.stdout)["notes"])
+    done = run(*command_line, "--subject-table", files / "new.parquet")
+    assert done.exit_code == 2 and "has no row for subject" in done.stderr
     shared = ("--share-items", "article", "--no-metric-effects", "-m", "multimetric")
     words = [x for x in command if x not in ("--item-covariates", "words")]
     done = run(*words, "--out", files / "shared", *shared)

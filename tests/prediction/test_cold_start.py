@@ -6,13 +6,13 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 import irtjax
+from irtjax.data.features import read_features
 from irtjax.prediction.crossed_effects import (
     LOG_SD,
     MEAN_SD,
     CrossedResponses,
     fit_effects,
 )
-from irtjax.prediction.features import read_features
 
 SUBJECTS, ITEMS = 40, 60
 

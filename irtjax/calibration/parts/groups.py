@@ -47,6 +47,9 @@ class Structure(Part):
         draws: Draws of the posterior, for `nuts`.
         general_variance: tau^2, of the general ability; 1 where items have slopes.
         subject_effects: Names, effects and standard errors of the subjects' covariates.
+        covariate_means: `[covariates]` means over the subjects of the fit, at which the
+            expected ability is 0; None in fits of earlier versions.
+        subject_effect_covariance: `[covariates, covariates]` of the effects' errors.
         stems: `[items]` the thing that each item measures, where groups share items.
         possible: Draws of Sigma, tau^2 and the scales, which errors are averaged over;
             None with one group.
@@ -76,6 +79,8 @@ class Structure(Part):
         "subject_effect_names": "covariates",
         "subject_effect_values": "covariates",
         "subject_effect_errors": "covariates",
+        "covariate_means": "covariates",
+        "subject_effect_covariance": "covariates covariates",
         "stems": "items",
         "possible_own": "draws groups groups",
         "possible_variance": "draws",
@@ -101,6 +106,8 @@ class Structure(Part):
     draws: Draws | None = None
     general_variance: float = 1.0
     subject_effects: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+    covariate_means: np.ndarray | None = None
+    subject_effect_covariance: np.ndarray | None = None
     stems: np.ndarray | None = None
     possible: Possible | None = None
     facets: np.ndarray | None = None
@@ -115,6 +122,7 @@ class Structure(Part):
         if estimated is None or estimated.group is None or layout is None:
             return None
         own, count = estimated.own, len(layout.groups)
+        effects, covariance = estimated.subject_effects
         clusters = [f"items of {name}" for name in layout.clusters.tolist()]
         names = np.asarray([*layout.facets.tolist(), "items", *clusters])
         lower, upper = (None, None) if estimated.bounds is None else estimated.bounds
@@ -131,7 +139,13 @@ class Structure(Part):
             effects=(layout.effects, estimated.effects),
             draws=estimates.draws,
             general_variance=estimated.variance,
-            subject_effects=(layout.covariates, *estimated.subject_effects),
+            subject_effects=(
+                layout.covariates,
+                effects,
+                np.sqrt(np.diag(covariance)),
+            ),
+            covariate_means=layout.covariate_means,
+            subject_effect_covariance=covariance,
             stems=layout.stems,
             possible=estimated.possible,
             facets=layout.facets,

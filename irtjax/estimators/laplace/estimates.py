@@ -109,7 +109,7 @@ def summary_of_laplace(
         own,
         bounds,
         effects,
-        np.stack([of_subjects, of_effects]),
+        (of_subjects, of_effects),
         variance,
         thinned(_with_origins(model, possible)),
         standard_deviations(
@@ -233,11 +233,11 @@ def _with_subject_effects(
     Of abilities N(Z gamma, C) whose covariance given gamma is V, gamma has the
     information Z' (P - P V P) Z, P the inverse of C (Louis' identity), and they move
     by V P Z with it. `whole` is V, `subject_covariance` that of a subject's abilities.
-    Returns also the standard errors of gamma.
+    Returns also the covariance of gamma.
     """
     design = np.asarray(model.subject_design, float)
     if not design.shape[1]:
-        return whole, np.zeros(0)
+        return whole, np.zeros((0, 0))
     held = np.kron(np.linalg.inv(subject_covariance).sum(axis=1)[:, None], design)
     moved = whole @ held
     square = design.T @ design * np.linalg.inv(subject_covariance).sum()
@@ -246,7 +246,7 @@ def _with_subject_effects(
     # Never less than the prior's: a covariate may have no information.
     roots, vectors = np.linalg.eigh(information)
     covariance = (vectors / np.maximum(roots, ridge)) @ vectors.T
-    return whole + moved @ covariance @ moved.T, np.sqrt(np.diag(covariance))
+    return whole + moved @ covariance @ moved.T, covariance
 
 
 @stored_jit

@@ -105,6 +105,7 @@ def summary_of_draws(
         effects = np.broadcast_to(effects, (len(shifts), *effects.shape[1:]))
         effects = np.concatenate([effects, shifts], axis=1)
     gamma = flat.get("subject_effects", np.zeros((1, 0)))
+    gamma_gap = gamma - gamma.mean(axis=0)
     # Standard deviations are not in the draws where priors were given.
     unknown = np.full(model.num_columns, np.nan)
     rows = {"component_sd": model.num_components, "benchmark_sd": model.num_clusters}
@@ -125,7 +126,7 @@ def summary_of_draws(
         own,
         bounds,
         effects.mean(axis=0),
-        np.stack([gamma.mean(axis=0), gamma.std(axis=0)]),
+        (gamma.mean(axis=0), gamma_gap.T @ gamma_gap / len(gamma)),
         float(np.mean(sd**2)),
         thinned(possible),
         standard_deviations(model, levels, items, clusters),

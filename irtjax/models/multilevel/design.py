@@ -21,14 +21,16 @@ class Layout(NamedTuple):
     """A multilevel model and the names of its parts.
 
     Groups, effects on items' coordinates (those of groups last), covariates of
-    subjects, what each item measures (None where items are not shared), facets, and
-    the benchmarks whose items have standard deviations of their own.
+    subjects with their means, what each item measures (None where items are not
+    shared), facets, and the benchmarks whose items have standard deviations of their
+    own.
     """
 
     model: MultilevelModel
     groups: np.ndarray
     effects: np.ndarray
     covariates: np.ndarray
+    covariate_means: np.ndarray
     stems: np.ndarray | None
     facets: np.ndarray
     clusters: np.ndarray
@@ -166,11 +168,11 @@ def _covariate(name: str, values: Any, size: int, of: str) -> np.ndarray:
 
 def subject_design(
     table: ResponseTable, covariates: Mapping[str, np.ndarray] | Any
-) -> tuple[np.ndarray, np.ndarray]:
-    """Names of the covariates of subjects, and their deviations from their means."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Names of the covariates of subjects, their means, and deviations from these."""
     size = table.num_subjects
     if covariates is None:
-        return np.zeros(0, str), np.zeros((size, 0))
+        return np.zeros(0, str), np.zeros(0), np.zeros((size, 0))
     if not isinstance(covariates, Mapping):
         array = np.asarray(covariates, float)
         if array.ndim not in (1, 2) or array.shape[0] != size:
@@ -182,4 +184,5 @@ def subject_design(
         covariates = {f"covariate {k + 1}": row for k, row in enumerate(rows)}
     columns = [_covariate(str(k), v, size, "subjects") for k, v in covariates.items()]
     design = np.stack(columns, axis=1) if columns else np.zeros((size, 0))
-    return np.asarray(list(covariates), str), design - design.mean(axis=0)
+    mean = design.mean(axis=0)
+    return np.asarray(list(covariates), str), mean, design - mean

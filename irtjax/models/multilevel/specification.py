@@ -127,7 +127,7 @@ class AbstractMultilevel:
             if {p.name for p in family.parameters} <= self.given_priors.keys():
                 raise ValueError("sd_by_benchmark has no effect: all priors are given")
             clusters, cluster = benchmarks, jnp.asarray(of_item)
-        covariates, subject = subject_design(table, self.subject_covariates)
+        covariates, means, subject = subject_design(table, self.subject_covariates)
         answered = table.num_observed / (table.num_subjects * len(names))
         # Shared items without shifts identify one common scale of all abilities.
         scales = len(names) > 1 and family.has_slope and (stems is None or shifts)
@@ -155,6 +155,7 @@ class AbstractMultilevel:
             names,
             np.asarray(effects),
             covariates,
+            means,
             stems,
             np.asarray(list(facets), str),
             clusters,

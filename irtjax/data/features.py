@@ -53,18 +53,25 @@ class FeatureBlock(NamedTuple):
 
 
 def read_features(
-    source: Any, names: np.ndarray, what: str, columns: Sequence[str] | None = None
+    source: Any,
+    names: np.ndarray,
+    what: str,
+    columns: Sequence[str] | None = None,
+    *,
+    option: str = "",
 ) -> Features:
     """Reads features of the subjects or items with these names.
 
     Args:
         source: A CSV or Parquet file, a data frame or an Arrow table with a column of
-            names (`what`, or the first that has all names); rows of other names are new
-            subjects or items. Or columns by name, a matrix, or an .npy file, with a
-            row for each name in the order of `names`.
+            names (`what`, or the first that has all names; without names the first);
+            rows of other names are new subjects or items. Or columns by name, one of
+            which may have the names, a matrix, or an .npy file, with a row for each
+            name in the order of `names`.
         names: Subjects or items of the responses.
         what: "subject" or "item".
         columns: The columns to use; None for all.
+        option: For messages; by default "--item-features" or "--subject-features".
 
     Raises:
         ValueError: Names without a row, or with two; values that are missing, or no
@@ -75,7 +82,7 @@ def read_features(
     >>> features.columns, features.numbers[1].tolist()
     (('size', 'date'), [2.0, 739620.0])
     """
-    place = f"--{what}-features"
+    place = option or f"--{what}-features"
     if isinstance(source, str | Path):
         path = Path(source)
         place = f"{place} {path}"
@@ -85,7 +92,7 @@ def read_features(
             source = read_side_file(path, place)
     if isinstance(source, np.ndarray):
         source = _matrix(source, names, what, place)
-    if isinstance(source, Mapping):
+    if isinstance(source, Mapping) and what not in source:
         content = {str(k): list(v) for k, v in source.items()}
         for name, values in content.items():
             if len(values) != len(names):
@@ -151,7 +158,9 @@ def _columns(
     # Half the names, so that a table of half of them is understood and refused.
     matches = {x: len(wanted.intersection(values)) for x, values in texts.items()}
     key = what if what in texts else max(matches, key=matches.__getitem__, default=what)
-    if not matches.get(key):
+    if not len(names):
+        key = what if what in texts else next(iter(texts), what)
+    elif what not in texts and not matches.get(key):
         raise ValueError(
             f"{place} has no column with names such as {str(names[0])!r}; it has"
             f" {', '.join(table.column_names)}"
