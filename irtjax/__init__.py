@@ -103,7 +103,6 @@ if TYPE_CHECKING:
         discrimination_path as discrimination_path,
     )
     from irtjax.validity.filtering import filter_items as filter_items
-    from irtjax.validity.fit_statistics import compare_fits as compare_fits
     from irtjax.validity.fit_statistics import fit_statistics as fit_statistics
     from irtjax.validity.forecast import forecast as forecast
     from irtjax.validity.generalisability import generalisability as generalisability
@@ -111,6 +110,7 @@ if TYPE_CHECKING:
     from irtjax.validity.horizons import horizons as horizons
     from irtjax.validity.judges import fit_judges as fit_judges
     from irtjax.validity.missingness import missingness as missingness
+    from irtjax.validity.nested_fits import compare_fits as compare_fits
     from irtjax.validity.network import network as network
     from irtjax.validity.power import Power as Power
     from irtjax.validity.power import power as power
@@ -169,7 +169,7 @@ _HOMES = {
     "clean": "data.cleaning",
     "cold_start": "prediction.cold_start",
     "compare": "fitting.verbs",
-    "compare_fits": "validity.fit_statistics",
+    "compare_fits": "validity.nested_fits",
     "correlates": "validity.correlates",
     "cross_validate": "prediction.cross_validation",
     "dif": "validity.dif",

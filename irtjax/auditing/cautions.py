@@ -13,6 +13,7 @@ from irtjax.data.wording import counted, have
 from irtjax.numerics.tails import ENUMERATED, log_choose
 from irtjax.validity import classical, sum_scores
 from irtjax.validity.asymptotes import LEAST_ANSWERS
+from irtjax.validity.item_fit import MisfitEffect, NodeLikelihood, misfit_effect
 
 #: Subjects below which most leaked items are not found.
 FEW_LEAKED = 1000
@@ -34,7 +35,7 @@ def cautions(
         *_of_reliability(statistics),
         *_of_misfit_groups(statistics),
         *_of_contamination(table, statistics),
-        *_of_many_misfits(statistics, flags),
+        *_of_many_misfits(table, statistics, flags),
         *_of_few_items(table),
     ]
 
@@ -120,15 +121,39 @@ def _of_contamination(
         )
 
 
-def _of_many_misfits(statistics: ItemStatistics, flags: dict) -> Iterator[str]:
+def _of_many_misfits(
+    table: ResponseTable, statistics: ItemStatistics, flags: dict
+) -> Iterator[str]:
     misfits, tested = flags["misfit"], np.isfinite(statistics.p_values()["misfit"])
     if misfits.sum() > MANY * max(tested.sum(), 1):
+        effect = str(_effect_of_misfit(table, statistics, misfits))
         yield (
-            f"{misfits.sum():,} of {tested.sum():,} items misfit: with"
-            f" {statistics.num_complete:,} subjects small departures show, and the"
+            f"{effect[0].lower()}{effect[1:]}: with {statistics.num_complete:,}"
+            " subjects small departures show, and the"
             f" {statistics.fitted.fit.model.name} model may be unlike all of these data"
             " rather than the items bad; try another, and compare by the figure"
         )
+
+
+def _effect_of_misfit(
+    table: ResponseTable, statistics: ItemStatistics, misfits: np.ndarray
+) -> MisfitEffect:
+    """How far subjects move without the items that misfit."""
+    groups = statistics.groups
+    assert groups is not None  # Items without a test do not misfit.
+    nodes, weights = statistics.fitted.population()
+    right = statistics.fitted.curves(nodes)
+    values, observed = table.stored.dense
+    likelihood = NodeLikelihood(
+        values,
+        np.asarray(observed, bool),
+        np.stack([1 - right, right], -1),
+        np.arange(2.0),
+        nodes,
+        weights,
+    )
+    rmsd = np.sqrt(((groups.right - groups.expected) ** 2 / groups.sizes).sum(1))
+    return misfit_effect(likelihood, misfits, rmsd)
 
 
 def _of_few_items(table: ResponseTable) -> Iterator[str]:

@@ -4,43 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
 from scipy.special import ndtr
 
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.tables import number_column
-from irtjax.data.frames import HasTable
-from irtjax.data.matching import match_all_items, places_of
+from irtjax.data.matching import places_of
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import are
-from irtjax.likelihood.quadrature import REACH
-from irtjax.models.model import check_one_ability
-from irtjax.numerics.kernels import equal_nodes
 from irtjax.ranking.discoveries import benjamini_hochberg
+from irtjax.validity.fitted_curves import FittedCurves
 from irtjax.validity.item_fit import (
     MisfitEffect,
-    NodeLikelihood,
     misfit_effect,
     score_group_fit,
 )
 from irtjax.validity.limited_information import (
-    CategoryCurves,
     Moments,
-    curves_of,
     limited_fit,
     p_value,
     rmsea,
 )
 from irtjax.validity.person_fit import response_fit
 
-#: Nodes of a normal population, and standard deviations to either side. Integrals of
-#: curves of slope 10 are exact to 1e-8 at this spacing, of slope 20 to 1e-4.
-NODES, SPAN = 121, 6.0
-#: Items up to which the equations fit into about 2 GB.
-MOST_ITEMS = 400
 #: Pairs of items that `largest` lists.
 MOST_PAIRS = 10
 #: Root mean square correlation of missing responses from which they are missing
@@ -137,26 +124,18 @@ def fit_statistics(fit: Calibration, table: ResponseTable) -> FitStatistics:
     >>> irtjax.fit_statistics(fit, table).degrees  # 10 moments, 5 parameters
     5
     """
-    family = fit.model.family
-    _check(fit, table)
+    fitted = FittedCurves.of(fit, table)
     values, seen, notes = _responses(table)
-    places = match_all_items(table, fit.item_names, "test", fit.item_contents)
-    items = jax.tree.map(lambda x: jnp.asarray(x)[places], fit.parameters.items)
-    standard, weights = _population(fit)
-    population = fit.parameters.population
-    nodes = float(population.mean) + float(population.sd) * standard
-    if not family.has_slope:
-        # Families of equal slopes have slopes of 1; a 1PL is reported with others.
-        nodes = nodes * float(items.discrimination[0])
-    parameters, with_scale = _parameters(fit, items)
-    curves = curves_of(family, fit.model.unconstrain(items), items, nodes, standard)
+    curves = fitted.curves
     observed = Moments.of(values, curves.codes, seen)
-    result = limited_fit(curves, weights, observed, parameters, with_scale)
+    result = limited_fit(
+        curves, fitted.weights, observed, fitted.parameters, fitted.with_scale
+    )
     degrees, size = result.degrees, observed.size
     if degrees <= 0:
         notes += ("The model has as many parameters as moments: no test.",)
     estimate, *interval = rmsea(result.statistic, degrees, size)
-    num_items = len(places)
+    num_items = table.num_items
     pairs = int(np.triu(observed.paired, 1).sum())
     excess = max(result.statistic - degrees, 0.0)
     most = max(result.independent - pairs, excess, 1e-300)
@@ -166,7 +145,7 @@ def fit_statistics(fit: Calibration, table: ResponseTable) -> FitStatistics:
         tli = (ratio - result.statistic / degrees) / (ratio - 1)
     upper = result.residuals[np.triu_indices(num_items, 1)]
     return FitStatistics(
-        "M2" if family.num_categories == 2 else "C2",
+        "M2" if curves.codes.size == 2 else "C2",
         result.statistic,
         degrees,
         p_value(result.statistic, degrees),
@@ -178,31 +157,9 @@ def fit_statistics(fit: Calibration, table: ResponseTable) -> FitStatistics:
         size,
         result.residuals,
         _largest(result.residuals, table.items),
-        *_response_fit(fit, table, items, curves, nodes, weights),
+        *_response_fit(fit, table, fitted),
         notes,
     )
-
-
-def _check(fit: Calibration, table: ResponseTable) -> None:
-    """Refuses models without M2, and tables of other items."""
-    check_one_ability(fit.model, "M2")
-    if fit.multilevel or fit.parameters.theta is not None:
-        raise ValueError(
-            "M2 needs items estimated as parameters and abilities integrated out: fit"
-            ' with model="2pl", method="em"'
-        )
-    if fit.model.family.num_categories < 2:
-        raise ValueError(f"M2 needs responses in categories, not {fit.model.name}")
-    if table.num_items != len(fit.item_names):
-        raise ValueError(
-            f"the table has {table.num_items:,} items, the fit {len(fit.item_names):,}:"
-            " test the data that were fitted"
-        )
-    if table.num_items > MOST_ITEMS:
-        raise ValueError(
-            f"M2 of {table.num_items:,} items needs too much memory: fit and test"
-            f" at most {MOST_ITEMS} of them"
-        )
 
 
 def _responses(
@@ -249,48 +206,10 @@ def _missing_together(seen: np.ndarray) -> bool:
     return bool(square - 1 / size > MISSING_TOGETHER**2)
 
 
-def _population(fit: Calibration) -> tuple[np.ndarray, np.ndarray]:
-    """Standardised nodes of the population and their weights."""
-    log_weights = fit.parameters.population.log_weights
-    if log_weights is None:
-        nodes = np.linspace(-SPAN, SPAN, NODES)
-        density = -(nodes**2) / 2
-    else:
-        density = np.asarray(log_weights, np.float64)
-        nodes = np.asarray(equal_nodes(-REACH, REACH, density.size), np.float64)
-    # Nodes without weight would divide by 0.
-    weights = np.maximum(np.exp(density - density.max()), 1e-12)
-    return nodes, weights / weights.sum()
-
-
-def _parameters(fit: Calibration, items) -> tuple[np.ndarray, bool]:
-    """Number of the parameter of each coordinate, and whether the scale is one."""
-    family = fit.model.family
-    num_items = len(fit.item_names)
-    numbers = np.arange(num_items * family.num_columns).reshape(num_items, -1)
-    free = np.asarray(family.free_columns(num_items))
-    existing = family.existing(items)
-    common = list(family.common_columns)
-    numbers[:, common] = numbers[0, common]
-    numbers = np.where(free, numbers, -1)
-    with_scale = not family.has_slope
-    count = np.unique(numbers[numbers >= 0]).size + with_scale
-    lacking = existing is not None and not np.all(existing)
-    if lacking or count != fit.num_parameters:
-        raise ValueError(
-            "M2 does not accept fits with fixed parameters, groups, response lengths or"
-            " items that lack categories: fit the items alone, without anchor"
-        )
-    return numbers, with_scale
-
-
 def _response_fit(
     fit: Calibration,
     table: ResponseTable,
-    items,
-    curves: CategoryCurves,
-    nodes: np.ndarray,
-    weights: np.ndarray,
+    fitted: FittedCurves,
 ) -> tuple[pa.Table, pa.Table, MisfitEffect | None]:
     """Fit of subjects and of items from all responses; the effect of misfit."""
     places = places_of(fit.subject_names, table.subjects)
@@ -302,22 +221,24 @@ def _response_fit(
     observed = np.asarray(observed, bool)
     seen = observed & np.isfinite(abilities)[:, None]
     theta = np.nan_to_num(abilities, nan=0.0)
-    of_subjects, of_items = response_fit(fit.model.family, items, theta, values, seen)
+    of_subjects, of_items = response_fit(
+        fit.model.family, fitted.items, theta, values, seen
+    )
     subjects = of_subjects._asdict() | _discoveries(ndtr(of_subjects.lz_star))
     columns = {name: getattr(of_items, name) for name in ("zh", "infit", "outfit")}
     effect = None
-    if fit.model.family.num_categories == 2:
-        chance = curves.probabilities[..., 1]
-        complete = values[observed.all(1)]
-        number = fit.model.family.num_columns
-        s_x2, degrees, p, rmsd = score_group_fit(complete, chance, weights, number)
+    if fitted.curves.codes.size == 2:
+        s_x2, degrees, p, rmsd = score_group_fit(
+            values[observed.all(1)],
+            fitted.curves.probabilities[..., 1],
+            fitted.weights,
+            fit.model.family.num_columns,
+        )
         tests = _discoveries(p)
         columns |= {"s_x2": s_x2, "s_x2_degrees": degrees, "rmsd": rmsd} | tests
         if np.isfinite(p).any():
             misfits = tests["q_value"] <= FALSE_DISCOVERIES
-            likelihood = NodeLikelihood(
-                values, observed, curves.probabilities, curves.codes, nodes, weights
-            )
+            likelihood = fitted.likelihood(values, observed)
             effect = misfit_effect(likelihood, misfits, rmsd)
     return (
         _rows("subject", table.subjects, subjects),
@@ -350,94 +271,3 @@ def _largest(residuals: np.ndarray, names: np.ndarray) -> pa.Table:
             "residual_correlation": residuals[first, second],
         }
     )
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class FitComparison(HasTable):
-    """The likelihood-ratio test of two nested fits.
-
-    Attributes:
-        statistic: Twice the difference of the log-likelihoods.
-        degrees: Difference of the numbers of parameters.
-        p_value: Chance of a larger statistic if the smaller model holds.
-        table: A row for each fit, the smaller one first: model, log_likelihood,
-            parameters, aic, bic.
-        notes: Reasons to doubt the p-value, each a sentence.
-    """
-
-    statistic: float
-    degrees: int
-    p_value: float
-    table: pa.Table
-    notes: tuple[str, ...]
-
-    def __str__(self) -> str:
-        small, large = self.table.column("model").to_pylist()
-        return (
-            f"{large} against {small}: likelihood ratio {self.statistic:.2f} with"
-            f" {self.degrees:,} degrees of freedom, p {self.p_value:.2g}"
-        )
-
-
-def compare_fits(a: Calibration, b: Calibration) -> FitComparison:
-    """Tests two nested fits of the same responses by their likelihood ratio.
-
-    2 (log L_large - log L_small) is chi-squared with the difference of the numbers of
-    parameters if the smaller model holds (Wilks 1938). Where that model is on the
-    boundary of the larger one, as a 2PL in a 3PL, p-values are too large. The smaller
-    AIC or BIC is the better fit, and needs no nesting.
-
-    Args:
-        a: A fit by a marginal method, without priors.
-        b: Another fit of the same responses, in any order.
-
-    Raises:
-        ValueError: If the responses differ, if the numbers of parameters are equal, or
-            if a fit has no marginal likelihood.
-
-    >>> import irtjax
-    >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]] * 5
-    >>> table = irtjax.ResponseTable.from_arrays(data)
-    >>> rasch, two = (irtjax.fit(table, x, method="em") for x in ("rasch", "2pl"))
-    >>> irtjax.compare_fits(rasch, two).degrees
-    3
-    """
-    if a.data_hash != b.data_hash:
-        raise ValueError("the two fits are of different responses: fit one table twice")
-    small, large = sorted((a, b), key=lambda fit: fit.num_parameters)
-    degrees = large.num_parameters - small.num_parameters
-    if degrees == 0:
-        raise ValueError(
-            f"both fits have {small.num_parameters:,} parameters, so that neither is"
-            " nested: compare their AIC"
-        )
-    for fit in (small, large):
-        joint = fit.parameters.theta is not None
-        if fit.multilevel or joint or fit.options.get("worth"):
-            raise ValueError(
-                f"{fit.model.name} has no marginal likelihood of its items: fit with"
-                ' method="em"'
-            )
-    statistic = 2 * (large.log_likelihood - small.log_likelihood)
-    notes = ()
-    if any(fit.log_prior for fit in (small, large)):
-        notes += (
-            "Priors moved the estimates from the largest likelihood: fit with"
-            " priors={} for an exact test.",
-        )
-    if statistic < 0:
-        notes += ("The larger model is less likely: the fits are not nested.",)
-    table = pa.Table.from_pylist(
-        [
-            {
-                "model": fit.model.name,
-                "log_likelihood": fit.log_likelihood,
-                "parameters": fit.num_parameters,
-                "aic": fit.aic,
-                "bic": fit.bic,
-            }
-            for fit in (small, large)
-        ]
-    )
-    chance = p_value(max(statistic, 0.0), degrees)
-    return FitComparison(statistic, degrees, chance, table, notes)
