@@ -168,8 +168,11 @@ def _exchange(own: np.ndarray, step: int) -> np.ndarray:
     program, place = _program(step)
     shape = jax.process_count(), own.size
     sent = jax.make_array_from_process_local_data(place, own[None], shape)
-    received = program(sent)
-    return np.asarray(received.addressable_shards[0].data)[0]
+    try:
+        received = program(sent)
+        return np.asarray(received.addressable_shards[0].data)[0]
+    except ValueError as error:  # JAX's name for some of the ends of a connection.
+        raise RuntimeError(str(error)) from None
 
 
 @functools.cache

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 
 from irtjax.cli.distributed import Devices
@@ -16,6 +18,15 @@ from irtjax.cli.distributed import Devices
 #: Steps without acceleration to a tolerance that takes many of them.
 LONG = "--model 3pl --method em --memory 0 --set tolerance=1e-12 --max-steps 3000"
 QUICK = "--standard-errors none --no-page --quiet"
+#: Files and options of two processes, and those of one with the same bits.
+DIVIDED = {
+    "in memory": ("responses.csv", "--devices 2", "--devices 1"),
+    "streamed": (
+        "responses.parquet",
+        "--stream --max-steps 150",
+        "--stream --max-steps 150 --distributed {}",
+    ),
+}
 
 
 @pytest.fixture
@@ -29,6 +40,9 @@ def responses(tmp_path) -> Path:
     rows = [f"m{i},q{j},{right[i, j]:d}" for i, j in np.argwhere(seen)]
     path = tmp_path / "responses.csv"
     path.write_text("\n".join(["model,item,score", *rows]) + "\n")
+    table = pyarrow.csv.read_csv(path)
+    # A model has rows in both row groups.
+    pq.write_table(table, tmp_path / "responses.parquet", row_group_size=1000)
     return path
 
 
@@ -39,14 +53,17 @@ def _free_port() -> int:
 
 
 def _start(folder: Path, options: str, **settings) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "irtjax", "fit", "responses.csv", *options.split()]
+    command = [sys.executable, "-m", "irtjax", "fit", *options.split()]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, cwd=folder, **streams, **settings)
 
 
+def _address(processes: int) -> str:
+    return f"--coordinator 127.0.0.1:{_free_port()} --processes {processes}"
+
+
 def _start_both(folder: Path, options: str) -> list[subprocess.Popen[str]]:
-    address = f"--coordinator 127.0.0.1:{_free_port()} --processes 2"
-    options = f"{options} {QUICK} --distributed --devices 2 {address}"
+    options = f"{options} {QUICK} --distributed {_address(2)}"
     return [_start(folder, f"{options} --process {k}") for k in (0, 1)]
 
 
@@ -57,9 +74,12 @@ def _child_of(process: subprocess.Popen[str]) -> int:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs Linux's /proc")
-def test_a_killed_fit_of_two_processes_resumes_with_the_same_bits(responses):
+@pytest.mark.parametrize("kind", DIVIDED)
+def test_a_killed_fit_of_two_processes_resumes_with_the_same_bits(kind, responses):
     folder = responses.parent
-    both = _start_both(folder, f"--out two {LONG}")
+    file, of_two, of_one = DIVIDED[kind]
+    options = f"{file} {LONG} {of_two} --out two"
+    both = _start_both(folder, options)
     while not (folder / "two.fit.npz").exists():
         assert both[0].poll() is None, both[0].communicate()
         time.sleep(0.05)
@@ -70,11 +90,14 @@ def test_a_killed_fit_of_two_processes_resumes_with_the_same_bits(responses):
         lines = error.splitlines()
         assert len(lines) == 1 and lines[0].startswith(f"irtjax: {reason}"), error
         assert "--resume" in lines[0]
-    for process in _start_both(folder, f"--out two {LONG} --resume"):
+    left = [x.name for x in folder.iterdir() if x.name.startswith(".irtjax-")]
+    assert left == []
+    for process in _start_both(folder, f"{options} --resume"):
         out, error = process.communicate(timeout=600)
         assert process.returncode == 0 and not out + error
     assert not (folder / "two.fit.npz").exists()
-    one = _start(folder, f"--out one {LONG} {QUICK} --devices 1")
+    of_one = of_one.format(f"{_address(1)} --process 0")
+    one = _start(folder, f"{file} {LONG} {QUICK} {of_one} --out one")
     assert one.wait(600) == 0
     for name in ("items.parquet", "abilities.parquet", "parameters.npz"):
         assert (folder / "one" / name).read_bytes() == (
