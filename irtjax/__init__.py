@@ -109,6 +109,7 @@ if TYPE_CHECKING:
     from irtjax.validity.heterogeneity import heterogeneity as heterogeneity
     from irtjax.validity.horizons import horizons as horizons
     from irtjax.validity.judges import fit_judges as fit_judges
+    from irtjax.validity.linking import link as link
     from irtjax.validity.missingness import missingness as missingness
     from irtjax.validity.nested_fits import compare_fits as compare_fits
     from irtjax.validity.network import network as network
@@ -194,6 +195,7 @@ _HOMES = {
     "item_covariance": "inference",
     "item_information": "inference.information",
     "leave_one_out": "prediction.predictive_checks",
+    "link": "validity.linking",
     "load": "storage",
     "load_subset": "subsets.subset",
     "make_demo": "report.demo",

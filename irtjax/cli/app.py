@@ -33,6 +33,7 @@ from irtjax.cli.imports import import_module
 from irtjax.cli.info import info_command
 from irtjax.cli.joint import joint_command
 from irtjax.cli.judges import judges_command
+from irtjax.cli.link import link_command
 from irtjax.cli.network import network_command
 from irtjax.cli.power import power_command
 from irtjax.cli.predict import predict_command
@@ -121,6 +122,7 @@ app.command("rasch", cls=Command)(rasch_command)
 app.command("network", cls=Command)(network_command)
 app.command("fit-statistics", cls=Command)(fit_statistics_command)
 app.command("dif", cls=Command)(dif_command)
+app.command("link", cls=Command)(link_command)
 app.command("stability", cls=Command)(stability_command)
 app.command("reliability", cls=Command)(reliability_command)
 app.command("claim", cls=Command)(claim_command)

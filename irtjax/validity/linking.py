@@ -1,0 +1,605 @@
+"""Several calibrations on one scale: linking constants, drifted items, abilities.
+
+`validity.link_estimation` has the formulas.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import numpy as np
+from scipy.stats import chi2
+
+from irtjax.calibration.abilities import Abilities
+from irtjax.data.frames import HasTable
+from irtjax.data.wording import counted
+from irtjax.ranking.discoveries import benjamini_hochberg
+from irtjax.validity.link_estimation import (
+    NODES,
+    WEIGHTS,
+    Estimate,
+    Form,
+    ItemLines,
+    Pairs,
+    curves,
+    distances,
+    family_of,
+    line_matrices,
+    pairs_of,
+    solve,
+    solve_moments,
+    with_errors,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from irtjax.calibration.calibration import Calibration
+
+METHODS = (
+    "robust",
+    "weighted",
+    "stocking_lord",
+    "haebara",
+    "mean_mean",
+    "mean_sigma",
+)
+#: Methods by distances that count errors of items.
+BY_ERRORS = "robust", "weighted"
+#: Common items below which a note says that they are few.
+FEW = 10
+#: Dispersion of items between versions above which a note states it.
+NOTED = 1.5
+#: Subjects up to which abilities have the covariance of all pairs.
+MOST_SUBJECTS = 5_000
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Link(HasTable):
+    """Calibrations on the scale of the first.
+
+    Attributes:
+        table: `item`, `version` and `reference` whose parameters are compared,
+            `statistic`, `df`, `p_value`, `q_value` (Benjamini and Hochberg), `effect`:
+            points of a hundred that the item is easier in `version` at equal ability,
+            `direction` and `drifts`.
+        constants: A row for each version: `A`, `A_se`, `B`, `B_se` of
+            theta_first = A theta + B, `reference`: the version that shares most items
+            with it, and the number of `common` items.
+        covariance: `[2 versions, 2 versions]` of A and B of all versions.
+        abilities: Subjects of all versions on the first scale, with linking errors;
+            expected scores are those on the items of the first. The version follows
+            the name of subjects of several.
+        method: Name of the method.
+        estimate: Constants with their derivatives in the items' coordinates.
+        notes: What limits the link.
+    """
+
+    table: pa.Table
+    constants: pa.Table
+    covariance: np.ndarray
+    abilities: Abilities
+    method: str
+    estimate: Estimate
+    notes: tuple[str, ...] = ()
+
+    @property
+    def A(self) -> float:
+        """A of the last version."""
+        return self.constants["A"][-1].as_py()
+
+    @property
+    def B(self) -> float:
+        """B of the last version."""
+        return self.constants["B"][-1].as_py()
+
+    @property
+    def A_se(self) -> float:
+        """Standard error of A; NaN without errors of items."""
+        return self.constants["A_se"][-1].as_py()
+
+    @property
+    def B_se(self) -> float:
+        """Standard error of B; NaN without errors of items."""
+        return self.constants["B_se"][-1].as_py()
+
+    @property
+    def drifted(self) -> list[str]:
+        """Names of the items that drift in any version, the largest effect first."""
+        rows = [row for row in self.table.to_pylist() if row["drifts"]]
+        rows.sort(key=lambda row: -abs(row["effect"]))
+        return list(dict.fromkeys(row["item"] for row in rows))
+
+    def __str__(self) -> str:
+        rows = self.table.to_pylist()
+        easier = sum(row["drifts"] and row["effect"] > 0 for row in rows)
+        items = len({row["item"] for row in rows})
+        text = (
+            f"A {self.A:.3f} (standard error {self.A_se:.3f}), B {self.B:.3f}"
+            f" ({self.B_se:.3f}); {len(self.drifted):,} of"
+            f" {counted(items, 'common item')} drift"
+        )
+        return text + (f", {easier:,} of them easier" if self.drifted else "")
+
+
+class _Common(NamedTuple):
+    """What all steps of a link use."""
+
+    fits: Sequence[Calibration]
+    forms: list[Form]
+    names: list[str]
+    usable: list[np.ndarray]
+    tree: list[tuple[int, int]]
+
+    @property
+    def slope(self) -> bool:
+        """Whether items have slopes."""
+        return self.fits[0].model.family.has_slope
+
+
+def link(
+    *fits: Calibration,
+    method: str = "robust",
+    chain: bool = False,
+    fdr: float = 0.05,
+    names: Sequence[str] = (),
+) -> Link:
+    """Puts calibrations of versions of a benchmark on the scale of the first.
+
+    Items are matched by name. Abilities of a later version become A theta + B,
+    discriminations a / A, difficulties A b + B.
+
+    Args:
+        *fits: Two or more calibrations of one model with one ability, the oldest first.
+        method: "robust" (least squares weighted by the errors of items, in which items
+            that drift have no weight), "weighted" (the same with all items),
+            "stocking_lord" and "haebara" (curves of the test and of items), "mean_mean"
+            or "mean_sigma" (moments of difficulties).
+        chain: Whether versions are linked one after another, each with the version that
+            shares most items. By default all versions with common items count at once;
+            moments always make chains.
+        fdr: Share of false ones among the items that are said to drift.
+        names: Names of the versions; "1", "2", ... by default.
+
+    Returns:
+        The link; see `Link`. Errors follow from the errors of the items and of location
+        and scale of every calibration, by the delta method, as if the calibrations had
+        different subjects. Items that drift are judged by the robust link.
+
+    Raises:
+        ValueError: For an unknown method, fewer than two calibrations, different
+            models, several abilities, or too few common items.
+
+    >>> import irtjax
+    >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
+    >>> fit = irtjax.fit(irtjax.ResponseTable.from_arrays(data), "rasch", method="em")
+    >>> same = irtjax.link(fit, fit, method="mean_mean")
+    >>> same.A, same.B, same.drifted
+    (1.0, 0.0, [])
+    """
+    _check(fits, method, fdr)
+    names = [str(k + 1) for k in range(len(fits))] if not names else list(names)
+    if len(names) != len(fits) or len(set(names)) < len(names):
+        raise ValueError(f"give {len(fits)} different names of versions, not {names}")
+    with jax.enable_x64(True):
+        forms = [Form.of(fit) for fit in fits]
+        usable, notes = _usable(fits, forms, names, method)
+        common = _Common(fits, forms, names, usable, _tree(forms, usable, names, fits))
+        items = ItemLines.of(family_of(fits[0]), forms)
+        known = all(
+            np.isfinite(form.own[mask]).all()
+            for form, mask in zip(forms, usable, strict=True)
+        )
+        estimate = _estimate(common, items, method, chain)
+        robust = estimate
+        if known and method != "robust":
+            robust = _estimate(common, items, "robust", chain)
+        pairs = pairs_of(forms, usable, common.tree)
+        table = _drift(common, items, pairs, robust if known else None, fdr)
+        abilities = _abilities(common, estimate)
+    counts = np.bincount(pairs.other, minlength=len(fits))
+    notes += _notes(common, counts, known)
+    if robust.dispersion > NOTED:
+        notes.append(
+            f"items differ between versions by {robust.dispersion**0.5:.1f} times their"
+            " standard errors: drift is judged, and method 'robust' counts errors, by"
+            " that"
+        )
+    return Link(
+        table,
+        _constants(common, estimate, counts),
+        estimate.covariance,
+        abilities,
+        method,
+        estimate,
+        tuple(notes),
+    )
+
+
+def _check(fits: Sequence[Calibration], method: str, fdr: float) -> None:
+    """Refuses what has no link."""
+    if method not in METHODS:
+        raise ValueError(f"no method {method!r}; there are {', '.join(METHODS)}")
+    if not 0 < fdr < 1:
+        raise ValueError(f"fdr {fdr:g} is not between 0 and 1")
+    if len(fits) < 2:
+        raise ValueError("a link needs two calibrations or more, the oldest first")
+    for fit in fits:
+        model = fit.model
+        if model.several or fit.num_groups > 1:
+            raise ValueError(
+                "calibrations of one ability are linked, and one has several: fit each"
+                " with one, such as 2pl"
+            )
+        if (
+            model.scale == "standard" and not model.family.has_slope
+        ) or model.family.common_columns:
+            raise ValueError(
+                f"items of a {model.name} model share parameters, which two"
+                " calibrations estimate apart: fit rasch or 2pl"
+            )
+    one = repr(family_of(fits[0]))
+    for fit in fits[1:]:
+        if repr(family_of(fit)) != one:
+            raise ValueError(
+                f"one calibration is a {fits[0].model.name} and another a"
+                f" {fit.model.name} model: fit both with one"
+            )
+
+
+def _usable(
+    fits: Sequence[Calibration], forms: list[Form], names: list[str], method: str
+) -> tuple[list[np.ndarray], list[str]]:
+    """Items of each calibration that can link it, and what was left out."""
+    changed: set[str] = set()
+    contents: dict[str, str] = {}
+    for fit in fits:
+        texts: Mapping[str, str] = fit.item_contents
+        changed |= {x for x in texts if contents.setdefault(x, texts[x]) != texts[x]}
+    notes, usable = [], []
+    if changed:
+        notes.append(
+            f"{counted(len(changed), 'item')} with one name and different contents:"
+            " left out"
+        )
+    for fit, form, name in zip(fits, forms, names, strict=True):
+        mask = np.isfinite(form.x).all(axis=1) & ~np.isin(form.items, list(changed))
+        some = np.isfinite(form.own).all(axis=(1, 2))
+        if not some.any() and method in BY_ERRORS:
+            raise ValueError(
+                f"calibration {name} has no standard errors of items, which method"
+                f" {method!r} requires: fit it with standard_errors='observed', or use"
+                " method='stocking_lord'"
+            )
+        usable.append(mask & some if some.any() else mask)
+        if some.any() and (mask & ~some).any():
+            count = int((mask & ~some).sum())
+            notes.append(
+                f"{counted(count, 'item')} of {name} without standard errors: left out"
+            )
+        if fit.multilevel:
+            notes.append(
+                f"items of {name} are posterior means, drawn towards the mean of all:"
+                " A is more precise with method='em'"
+            )
+    return usable, notes
+
+
+def _tree(
+    forms: list[Form],
+    usable: list[np.ndarray],
+    names: list[str],
+    fits: Sequence[Calibration],
+) -> list[tuple[int, int]]:
+    """For each later calibration the linked one with which it shares most items.
+
+    Pairs are in the order in which they are linked, the largest number first (Prim).
+    """
+    own = [set(form.items[m].tolist()) for form, m in zip(forms, usable, strict=True)]
+    least = 2 if fits[0].model.family.has_slope else 1
+    linked, pairs = [0], []
+    while len(linked) < len(forms):
+        options = [
+            (len(own[a] & own[b]), a, b)
+            for a in linked
+            for b in range(len(forms))
+            if b not in linked
+        ]
+        size, parent, child = max(options, key=lambda x: (x[0], x[1], -x[2]))
+        if size < least:
+            raise ValueError(
+                f"calibrations {names[parent]} and {names[child]} have"
+                f" {counted(size, 'common item')} by name (such as"
+                f" {str(forms[parent].items[0])!r} and {str(forms[child].items[0])!r}),"
+                f" and a link needs {least}: use the same item names in both"
+            )
+        pairs.append((parent, child))
+        linked.append(child)
+    return pairs
+
+
+def _start(items: ItemLines, pairs: Pairs, slope: bool) -> np.ndarray:
+    """A and B of the second of two calibrations, from medians."""
+    (a, d), (other_a, other_d) = (
+        (items.y[place, :1], items.y[place, 1:])
+        for place in (pairs.first, pairs.second)
+    )
+    ratio = float(np.median(np.abs(other_a / a))) if slope else 1.0
+    return np.array([ratio, float(np.median(-d / a + ratio * other_d / other_a))])
+
+
+def _composed(
+    common: _Common, parts: Sequence[np.ndarray]
+) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """Constants on the first scale, of those of each pair of the tree."""
+    constants = np.tile([1.0, 0.0], (len(common.forms), 1))
+    for (parent, child), (a, b) in zip(common.tree, parts, strict=True):
+        first_a, first_b = constants[parent]
+        constants[child] = first_a * a, first_a * b + first_b
+    return constants, common.tree
+
+
+def _estimate(common: _Common, items: ItemLines, method: str, chain: bool) -> Estimate:
+    """Constants of all calibrations by a method."""
+    forms, family = common.forms, family_of(common.fits[0])
+    by_pair = [pairs_of(forms, common.usable, [pair]) for pair in common.tree]
+    begins = [_start(items, pairs, common.slope) for pairs in by_pair]
+    if method not in ("mean_mean", "mean_sigma") and not (chain and len(forms) > 2):
+        every = [
+            (a, b)
+            for a in range(len(forms))
+            for b in range(a + 1, len(forms))
+            if np.isin(
+                forms[a].items[common.usable[a]], forms[b].items[common.usable[b]]
+            ).any()
+        ]
+        pairs = pairs_of(forms, common.usable, every)
+        start, _ = _composed(common, begins)
+        return solve(family, method, forms, items, pairs, start)
+    parts = []
+    for pair, begin in zip(common.tree, begins, strict=True):
+        two = [forms[k] for k in pair]
+        lines = ItemLines.of(family, two)
+        pairs = pairs_of(two, [common.usable[k] for k in pair], [(0, 1)])
+        if method in ("mean_mean", "mean_sigma"):
+            parts.append(solve_moments(method, two, lines, pairs, common.slope))
+        else:
+            start = np.array([[1.0, 0.0], begin])
+            parts.append(solve(family, method, two, lines, pairs, start))
+    return _chained(common, parts, items.x.shape)
+
+
+def _chained(
+    common: _Common, parts: Sequence[Estimate], shape: tuple[int, ...]
+) -> Estimate:
+    """Constants on the first scale from those of the pairs of the tree."""
+    constants, _ = _composed(common, [part.constants[1] for part in parts])
+    starts = np.cumsum([0, *(len(form.items) for form in common.forms)])
+    derivative = np.zeros((len(common.forms), 2, *shape))
+    for pair, part in zip(common.tree, parts, strict=True):
+        parent, child = pair
+        (a, b), first_a = part.constants[1], constants[parent, 0]
+        by_a, by_b = derivative[parent]
+        derivative[child, 0] += by_a * a
+        derivative[child, 1] += by_a * b + by_b
+        begin = 0
+        for k in pair:
+            size = starts[k + 1] - starts[k]
+            own = part.derivative[1][:, begin : begin + size]
+            derivative[child, :, starts[k] : starts[k + 1]] += first_a * own
+            begin += size
+    dispersion = float(np.mean([part.dispersion for part in parts]))
+    return with_errors(constants, derivative, common.forms, dispersion)
+
+
+def _drift(
+    common: _Common,
+    items: ItemLines,
+    pairs: Pairs,
+    estimate: Estimate | None,
+    fdr: float,
+) -> pa.Table:
+    """Tests of every common item of the pairs of the tree."""
+    import pyarrow as pa
+
+    size = len(pairs.first)
+    first_line = 0 if common.slope else 1
+    df = items.y.shape[1] - first_line
+    statistic = effect = np.full(size, np.nan)
+    if estimate is not None:
+        statistic = _wald(common, items, pairs, estimate, first_line)
+        effect = _effects(common, items, pairs, estimate.constants)
+    p_value = chi2.sf(statistic, df)
+    q_value = benjamini_hochberg(p_value)
+    names = np.concatenate([form.items for form in common.forms])
+    versions = np.array(common.names)
+    return pa.table(
+        {
+            "item": names[pairs.first].tolist(),
+            "version": versions[pairs.other].tolist(),
+            "reference": versions[pairs.form].tolist(),
+            "statistic": statistic,
+            "df": np.full(size, df),
+            "p_value": p_value,
+            "q_value": q_value,
+            "effect": effect,
+            "direction": np.where(effect > 0, "easier", "harder").tolist(),
+            "drifts": q_value <= fdr,
+        }
+    )
+
+
+def _wald(
+    common: _Common,
+    items: ItemLines,
+    pairs: Pairs,
+    estimate: Estimate,
+    first_line: int,
+) -> np.ndarray:
+    """Chi-squared r' Cov(r)^-1 r of every pair of items, r after linking.
+
+    Errors of location and scale move constants and items so that r stays; what is left
+    are the items' own errors, which r has directly and by the constants.
+    """
+    constants = estimate.constants
+    parts = distances(pairs, items, constants, first_line)
+    own = np.concatenate([form.own for form in common.forms])
+    # From A to log A, of which `moves` are the derivatives.
+    unit = np.stack([1 / constants[:, 0], np.ones(len(constants))], axis=1)
+    places = np.stack(
+        [2 * form + k for form in (pairs.form, pairs.other) for k in (0, 1)], axis=1
+    )
+    scale = unit.ravel()[places]
+    block = estimate.own[places[:, :, None], places[:, None, :]] / estimate.dispersion
+    block = block * scale[:, :, None] * scale[:, None, :]
+    covariance = parts.total + parts.moves @ block @ np.swapaxes(parts.moves, 1, 2)
+    flat = estimate.derivative.reshape(-1, *items.x.shape)
+    for sign, form, place in (
+        (1, pairs.form, pairs.first),
+        (-1, pairs.other, pairs.second),
+    ):
+        matrix = line_matrices(constants[form], items.y.shape[1])[0]
+        direct = sign * (matrix @ items.slopes[place])[:, first_line:] @ own[place]
+        by_constants = flat[places, place[:, None]] * scale[:, :, None]
+        cross = (
+            direct @ np.swapaxes(by_constants, 1, 2) @ np.swapaxes(parts.moves, 1, 2)
+        )
+        covariance = covariance + cross + np.swapaxes(cross, 1, 2)
+    values, vectors = np.linalg.eigh(covariance)
+    turned = np.einsum("mab,ma->mb", vectors, parts.r)
+    # With as many items as constants r is 0 without an error: no test.
+    least = 1e-6 * np.trace(parts.total, axis1=1, axis2=2)[:, None]
+    square = np.sum(turned**2 / np.maximum(values, least), axis=1)
+    square = np.where((values > least).all(axis=1), square, np.nan)
+    return square / estimate.dispersion
+
+
+def _effects(
+    common: _Common, items: ItemLines, pairs: Pairs, constants: np.ndarray
+) -> np.ndarray:
+    """Points by which items are easier at abilities of the reference's population."""
+    family = family_of(common.fits[0])
+    top = max(family.num_categories - 1, 1)
+    populations = np.array([form.population for form in common.forms])
+    mean, sd = populations[pairs.form].T
+    theta = mean[:, None] + sd[:, None] * NODES
+    (a, b), (other_a, other_b) = (
+        constants[form].T[:, :, None] for form in (pairs.form, pairs.other)
+    )
+    old = curves(family, items.x[pairs.first], theta)[0]
+    new = curves(family, items.x[pairs.second], (a * theta + b - other_b) / other_a)[0]
+    return 100 / top * np.asarray(new - old) @ WEIGHTS
+
+
+def _constants(common: _Common, estimate: Estimate, counts: np.ndarray) -> pa.Table:
+    """The table of constants."""
+    import pyarrow as pa
+
+    error = np.sqrt(np.diag(estimate.covariance)).reshape(-1, 2)
+    reference = dict(((child, common.names[p]) for p, child in common.tree))
+    return pa.table(
+        {
+            "version": common.names,
+            "A": estimate.constants[:, 0],
+            "A_se": error[:, 0],
+            "B": estimate.constants[:, 1],
+            "B_se": error[:, 1],
+            "reference": [reference.get(k) for k in range(len(common.names))],
+            "common": counts,
+        }
+    )
+
+
+def _abilities(common: _Common, estimate: Estimate) -> Abilities:
+    """Subjects of all calibrations on the first scale, with the error of the link.
+
+    The errors are linear in independent factors: the items' own errors by the
+    constants; location and scale of every calibration, by the constants and by its
+    abilities; and other shared errors of its abilities.
+    """
+    forms, constants = common.forms, estimate.constants
+    values, vectors = np.linalg.eigh(np.nan_to_num(estimate.own))
+    link_root = vectors * np.sqrt(np.maximum(values, 0))
+    starts = np.cumsum([0, *(len(form.items) for form in forms)])
+    flat = estimate.derivative.reshape(2 * len(forms), *estimate.derivative.shape[2:])
+    moved = [
+        np.einsum("ejp,jpc->ec", flat[:, starts[k] : starts[k + 1]], form.moves)
+        for k, form in enumerate(forms)
+    ]
+    roots = []
+    for form in forms:
+        spectrum, basis = np.linalg.eigh(form.scale)
+        roots.append(basis * np.sqrt(np.maximum(spectrum, 0)))
+    blocks, ability, error, labels = [], [], [], []
+    for k, form in enumerate(forms):
+        a, b = constants[k]
+        by_constants = np.column_stack([form.ability, np.ones_like(form.ability)])
+        rows = slice(2 * k, 2 * k + 2)
+        columns = [by_constants @ link_root[rows]]
+        for m, root in enumerate(roots):
+            own = a * form.design @ root if m == k else 0
+            columns.append(by_constants @ moved[m][rows] @ root + own)
+        for m, other in enumerate(forms):
+            here = a * form.rest if m == k else None
+            size = len(form.ability), other.rest.shape[1]
+            columns.append(np.zeros(size) if here is None else here)
+        blocks.append(np.concatenate(columns, axis=1))
+        ability.append(a * form.ability + b)
+        error.append(a * form.error)
+        labels += [(name, k) for name in common.fits[k].subject_names.tolist()]
+    return _as_abilities(common, labels, ability, error, np.concatenate(blocks))
+
+
+def _as_abilities(common, labels, ability, error, loadings) -> Abilities:
+    """Named abilities with the expected score on the items of the first calibration."""
+    estimates, own = np.concatenate(ability), np.concatenate(error)
+    known = np.isfinite(estimates) & np.isfinite(own)
+    known &= np.isfinite(loadings).all(axis=1)
+    count: dict[str, int] = {}
+    for name, _ in labels:
+        count[name] = count.get(name, 0) + 1
+    names = np.array(
+        [
+            f"{name} ({common.names[k]})" if count[name] > 1 else name
+            for name, k in labels
+        ]
+    )[known]
+    estimates, own, loadings = estimates[known], own[known], loadings[known]
+    total = np.sqrt(own**2 + np.sum(loadings**2, axis=1))
+    covariance = total
+    if len(total) <= MOST_SUBJECTS:
+        covariance = loadings @ loadings.T + np.diag(own**2)
+    family, first = family_of(common.fits[0]), common.forms[0]
+    grid = np.linspace(-10, 10, 401)
+    every = np.broadcast_to(grid, (len(first.items), len(grid)))
+    value, slope = (np.asarray(x).mean(axis=0) for x in curves(family, first.x, every))
+    expected = np.interp(estimates, grid, value)
+    expected_error = total * np.abs(np.interp(estimates, grid, slope))
+    heading = f"{len(names):,} subjects of {len(common.names)} versions on one scale"
+    return Abilities(
+        names, estimates, covariance, (expected, expected_error), heading=heading
+    )
+
+
+def _notes(common: _Common, counts: np.ndarray, known: bool) -> list[str]:
+    """What limits a link."""
+    notes = []
+    for _, child in common.tree:
+        if counts[child] < FEW:
+            number = counted(int(counts[child]), "common item")
+            notes.append(
+                f"{common.names[child]} has {number} only: its constants depend on each"
+            )
+    subjects = [set(fit.subject_names.tolist()) for fit in common.fits]
+    both = len(set.union(*subjects)) < sum(map(len, subjects))
+    if both:
+        notes.append(
+            "some subjects are in several versions: errors are those of different"
+            " subjects, which are larger"
+        )
+    if not known:
+        notes.append("items without standard errors: no errors, and no tests of drift")
+    return notes

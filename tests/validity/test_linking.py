@@ -1,0 +1,266 @@
+"""Linking: affine copies, derivatives, independent minima, planted drift, versions."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+from scipy import optimize
+from scipy.special import expit
+from typer.testing import CliRunner
+
+import irtjax
+from irtjax.cli.app import app
+from irtjax.validity.link_estimation import (
+    NODES,
+    WEIGHTS,
+    Form,
+    ItemLines,
+    family_of,
+    pairs_of,
+    solve,
+)
+from irtjax.validity.linking import METHODS
+
+ITEMS, SUBJECTS = 40, 300
+A, B = 1.3, -0.4
+#: Covariance of (a, d) of an item: about that of 500 responses.
+COVARIANCE = np.array([[0.02, -0.004], [-0.004, 0.018]])
+
+
+@pytest.fixture(scope="module")
+def base():
+    rng = np.random.default_rng(0)
+    slope, intercept = rng.uniform(0.8, 1.6, ITEMS), rng.normal(size=ITEMS)
+    logit = rng.normal(size=(SUBJECTS, 1)) * slope + intercept
+    right = (rng.random(logit.shape) < expit(logit)).astype(np.int8)
+    names = [f"q{k}" for k in range(ITEMS)]
+    table = irtjax.ResponseTable.from_arrays(right, items=names)
+    return irtjax.fit(table, "2pl", method="em")
+
+
+def version(base, a, d, tag="", items=None):
+    """The base with other parameters of its items, their errors, other subjects."""
+    record = base.parameters.items
+    record = record._replace(discrimination=np.array(a), intercept=np.array(d))
+    names = np.array([f"{name}{tag}" for name in base.subject_names.tolist()])
+    return dataclasses.replace(
+        base,
+        parameters=base.parameters._replace(items=record),
+        item_covariance=np.tile(COVARIANCE, (ITEMS, 1, 1)),
+        ability_shared=None,
+        subject_names=names,
+        item_names=base.item_names if items is None else np.array(items),
+    )
+
+
+def truth(base):
+    items = base.parameters.items
+    return (
+        np.asarray(items.discrimination, float),
+        np.asarray(items.intercept, float),
+    )
+
+
+def moved(a, d, scale=A, shift=B):
+    """Items on the scale from which theta = scale * theta' + shift."""
+    return a * scale, d + a * shift
+
+
+def drawn(a, d, seed):
+    noise = np.random.default_rng(seed).multivariate_normal([0, 0], COVARIANCE, ITEMS)
+    return a + noise[:, 0], d + noise[:, 1]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_affine_copy_is_linked_exactly_in_both_directions(base, method):
+    a, d = truth(base)
+    old, new = version(base, a, d), version(base, *moved(a, d), tag="'")
+    result = irtjax.link(old, new, method=method)
+    np.testing.assert_allclose([result.A, result.B], [A, B], atol=1e-10)
+    assert not result.drifted and result.A_se > 0
+    back = irtjax.link(new, old, method=method)
+    np.testing.assert_allclose([back.A, back.B], [1 / A, -B / A], atol=1e-10)
+    # The error of the inverse by the delta method.
+    np.testing.assert_allclose(back.A_se, result.A_se / A**2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_inverse_link_is_that_of_the_other_direction(base, method):
+    a, d = truth(base)
+    old = version(base, *drawn(a, d, 1))
+    new = version(base, *drawn(*moved(a, d), 2), tag="'")
+    result = irtjax.link(old, new, method=method)
+    back = irtjax.link(new, old, method=method)
+    np.testing.assert_allclose(
+        [back.A, back.B], [1 / result.A, -result.B / result.A], atol=1e-7
+    )
+    assert abs(result.A - A) < 4 * result.A_se and abs(result.B - B) < 4 * result.B_se
+
+
+def noisy_forms(base):
+    a, d = truth(base)
+    fits = [version(base, *drawn(a, d, 1)), version(base, *drawn(*moved(a, d), 2))]
+    with jax.enable_x64(True):
+        return fits, [Form.of(fit) for fit in fits], family_of(fits[0])
+
+
+@pytest.mark.parametrize("method", ["robust", "weighted", "haebara", "stocking_lord"])
+def test_derivatives_are_those_of_the_constants_of_changed_items(base, method):
+    _, forms, family = noisy_forms(base)
+    pairs = pairs_of(forms, [np.ones(ITEMS, bool)] * 2, [(0, 1)])
+    start = np.array([[1, 0], [A, B]])
+    with jax.enable_x64(True):
+        run = lambda x: solve(family, method, x, ItemLines.of(family, x), pairs, start)
+        estimate = run(forms)
+        for form, item, column in ((0, 3, 0), (1, 7, 1)):
+            step, ends = 1e-4, []
+            for sign in (1, -1):
+                x = forms[form].x.copy()
+                x[item, column] += sign * step
+                changed = [*forms]
+                changed[form] = forms[form]._replace(x=x)
+                ends.append(run(changed).constants[1])
+            place = form * ITEMS + item
+            np.testing.assert_allclose(
+                (ends[0] - ends[1]) / (2 * step),
+                estimate.derivative[1, :, place, column],
+                # Central differences: step^2 times third derivatives.
+                atol=1e-6,
+            )
+
+
+def test_weighted_is_maximum_likelihood_with_the_true_items_profiled_out(base):
+    fits, forms, _ = noisy_forms(base)
+    x, precision = (
+        [form.x for form in forms],
+        [np.linalg.inv(form.own) for form in forms],
+    )
+
+    def loss(constants):
+        scale, shift = constants
+        matrix = np.array([[scale, 0.0], [shift, 1.0]])  # To the scale of the second.
+        weight = precision[0] + matrix.T @ precision[1] @ matrix
+        right = np.einsum("jab,jb->ja", precision[0], x[0])
+        right += np.einsum("jab,jb->ja", matrix.T @ precision[1], x[1])
+        item = np.linalg.solve(weight, right[:, :, None])[:, :, 0]
+        gaps = x[0] - item, x[1] - item @ matrix.T
+        return sum(
+            np.einsum("ja,jab,jb->", gap, own, gap)
+            for gap, own in zip(gaps, precision, strict=True)
+        )
+
+    options = {"xatol": 1e-9, "fatol": 1e-12}
+    best = optimize.minimize(loss, [A, B], method="Nelder-Mead", options=options).x
+    result = irtjax.link(*fits, method="weighted")
+    np.testing.assert_allclose([result.A, result.B], best, atol=1e-6)
+
+
+@pytest.mark.parametrize("summed", [False, True])
+def test_curves_are_nearest_by_an_independent_minimiser(base, summed):
+    fits, forms, _ = noisy_forms(base)
+
+    def loss(constants):
+        scale, shift = constants
+        total = 0.0
+        curve = lambda x, theta: expit(theta[:, None] * x[:, 0] + x[:, 1])
+        for first in (NODES, scale * NODES + shift):  # Populations of both.
+            gap = curve(forms[0].x, first) - curve(forms[1].x, (first - shift) / scale)
+            square = gap.sum(axis=1) ** 2 if summed else (gap**2).sum(axis=1)
+            total += WEIGHTS @ square
+        return total
+
+    options = {"xatol": 1e-9, "fatol": 1e-14}
+    best = optimize.minimize(loss, [A, B], method="Nelder-Mead", options=options).x
+    method = "stocking_lord" if summed else "haebara"
+    result = irtjax.link(*fits, method=method)
+    np.testing.assert_allclose([result.A, result.B], best, atol=1e-6)
+
+
+def test_drifted_items_are_found_and_do_not_move_the_robust_link(base):
+    a, d = truth(base)
+    old = version(base, *drawn(a, d, 3))
+    new_a, new_d = drawn(*moved(a, d), 4)
+    planted = np.arange(0, ITEMS, 5)  # A fifth, easier by eight standard errors.
+    new_d[planted] += 1.6
+    new = version(base, new_a, new_d, tag="'")
+    result = irtjax.link(old, new)
+    names = {f"q{k}" for k in planted}
+    assert names <= set(result.drifted) and len(result.drifted) <= len(names) + 1
+    rows = {row["item"]: row for row in result.table.to_pylist()}
+    assert all(rows[name]["effect"] > 5 for name in names)
+    # As without these items, apart from the dispersion that is estimated from all.
+    others = [f"q{k}" if k not in planted else f"x{k}" for k in range(ITEMS)]
+    clean = irtjax.link(old, version(base, new_a, new_d, items=others))
+    assert abs(result.A - clean.A) < 0.3 * result.A_se
+    assert abs(result.B - clean.B) < 0.3 * result.B_se
+    everyone = irtjax.link(old, new, method="weighted")
+    assert abs(everyone.B - clean.B) > 2 * result.B_se
+    assert set(everyone.drifted) == set(result.drifted)
+
+
+@pytest.mark.parametrize("chain", [False, True])
+@pytest.mark.parametrize("method", ["robust", "stocking_lord", "mean_sigma"])
+def test_several_versions_are_linked_through_those_between(base, method, chain):
+    a, d = truth(base)
+    scales = (1.0, 0.0), (1.3, -0.4), (0.8, 0.5), (1.1, 1.0)
+    # Of each version the second half of the items are in the next.
+    fits = [
+        version(
+            base,
+            *moved(np.roll(a, -20 * k), np.roll(d, -20 * k), *scale),
+            tag=f"v{k}",
+            items=[f"q{20 * k + j}" for j in range(ITEMS)],
+        )
+        for k, scale in enumerate(scales)
+    ]
+    result = irtjax.link(*fits, method=method, chain=chain)
+    rows = result.constants.to_pylist()
+    np.testing.assert_allclose(
+        [(row["A"], row["B"]) for row in rows], scales, atol=1e-9
+    )
+    assert [row["common"] for row in rows] == [0, 20, 20, 20]
+    assert rows[1]["B_se"] < rows[2]["B_se"] < rows[3]["B_se"]
+    # One model in all versions: its ability is one, its errors are those of the link.
+    abilities = result.abilities
+    assert len(abilities.names) == 4 * SUBJECTS
+    error = abilities.standard_error.reshape(4, SUBJECTS)
+    assert (error[3] > scales[3][0] * error[0] * 0.9).all()
+
+
+def test_what_has_no_link_is_refused_in_a_line(base):
+    a, d = truth(base)
+    old = version(base, a, d)
+    other = version(base, a, d, items=[f"x{k}" for k in range(ITEMS)])
+    with pytest.raises(ValueError, match="0 common items by name"):
+        irtjax.link(old, other)
+    with pytest.raises(ValueError, match="two calibrations or more"):
+        irtjax.link(old)
+    with pytest.raises(ValueError, match="no method 'median'"):
+        irtjax.link(old, old, method="median")
+    bare = dataclasses.replace(old, item_covariance=None)
+    with pytest.raises(ValueError, match="no standard errors of items"):
+        irtjax.link(old, bare)
+    result = irtjax.link(old, bare, method="stocking_lord")
+    assert np.isnan(result.A_se) and result.drifted == []
+
+
+def test_the_command_prints_the_constants(base, tmp_path):
+    a, d = truth(base)
+    folders = []
+    for name, fit in (("old", base), ("new", version(base, *moved(a, d)))):
+        irtjax.save(fit, tmp_path / name)
+        folders.append(str(tmp_path / name))
+    words = ["link", *folders, "--method", "weighted"]
+    result = CliRunner().invoke(app, [*words, "--json"])
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert {"A", "B", "A_se", "B_se", "drifted"} <= set(document)
+    assert abs(document["A"] - A) < 1e-5 and abs(document["B"] - B) < 1e-5
+    result = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "linked")])
+    assert result.exit_code == 0 and "0 of 40 common items drift" in result.stdout
+    text = (tmp_path / "linked" / "constants.csv").read_text()
+    assert text.startswith("version,A,A_se,B,B_se")
+    result = CliRunner().invoke(app, ["link", folders[0]])
+    assert result.exit_code == 2 and "two fits or more" in result.stderr
