@@ -4,9 +4,10 @@
     python experiments/aims/figures.py --out FIGURES --full        # as in the README
     python experiments/aims/figures.py --out FIGURES --only posterior
 
-`matrix` (2.1, 4.2.1), `curves` (2.3.1), `gradient` (4.2.3), `shrinkage` (4.5.3),
-`posterior` (4.5.4), `information` (4.7.2), `tests` (4.7.3). The printed programs are
-recomputed with NumPy. Each part returns its figure and the rows that the book prints.
+`matrix` (2.1, 4.2.1), `curves` (2.3.1), `gradient` (4.2.3), `em` (4.4.2), `shrinkage`
+(4.5.3), `posterior` (4.5.4), `information` (4.7.2), `tests` (4.7.3). The printed
+programs are recomputed with NumPy. Each part returns its figure and the rows that the
+book prints.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import irtjax
-from experiments.aims.book import problem, solved, truth
+from experiments.aims.book import PRINTED, problem, solved, truth
 from experiments.tabulate import aligned, write_csv
 from irtjax.adaptive import ItemBank
 from irtjax.estimators.posterior import summary
@@ -36,6 +37,7 @@ from irtjax.estimators.posterior.sample import sample
 from irtjax.models.catalogue import rasch
 from irtjax.models.model import Population
 from irtjax.models.priors import Normal
+from irtjax.numerics.kernels import equal_nodes
 from irtjax.plots import plot_response_matrix, plot_trace, save_figure, style
 
 #: Standard deviation of the difficulties' prior (4.5.3).
@@ -155,6 +157,27 @@ def _recovery(axes: Any, true: np.ndarray, estimates: dict[str, np.ndarray]) -> 
     axes.plot(ends, ends, color=style.GREY, lw=0.8)
     axes.set_xlabel("true")
     axes.legend(fontsize=7, frameon=False)
+
+
+def em(full: bool) -> Part:
+    """Marginal log-likelihood after each step, and difficulties against the truth."""
+    del full
+    method = irtjax.EM(jnp.asarray(equal_nodes(-6.0, 6.0, 121)))
+    fit = solved(problem(rasch(None)), method)
+    history = np.asarray(fit.trace)[: int(fit.num_steps)]
+    figure, panels = style.new_figure(6.5, 3.0, 2, grid="y")
+    steps = np.arange(1, len(history) + 1)
+    panels[0].plot(steps, history, color=style.PALETTE[0], label="ours")
+    end = PRINTED["EM"][0]
+    panels[0].axhline(end, color=style.PALETTE[1], label="end of the printed program")
+    panels[0].set_xlabel("step")
+    panels[0].legend(fontsize=7, frameon=False)
+    style.title(panels[0], "Log-likelihood")
+    difficulty = -np.asarray(fit.parameters.items.intercept)
+    _recovery(panels[1], truth()[1], {"ours": difficulty})
+    style.title(panels[1], "Recovery of difficulties")
+    row = {"steps": len(steps), "log-likelihood": f"{history[-1]:,.3f}"}
+    return figure, [row | {"r difficulties": correlation(truth()[1], difficulty)}]
 
 
 def shrinkage(full: bool) -> Part:
@@ -320,6 +343,7 @@ PARTS = {
     "matrix": matrix,
     "curves": curves,
     "gradient": gradient,
+    "em": em,
     "shrinkage": shrinkage,
     "posterior": posterior,
     "information": information,

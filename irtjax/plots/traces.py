@@ -89,7 +89,8 @@ def plot_trace(
                 )
         left.set_ylabel(style.label(name, 24))
         right.set_xticks([])
-    style.title(panels[0, 0], "Traces", f"{chains} chains; line: mean of all draws")
+    lines = "line: mean of all draws" + ("" if truth is None else "; dashed: truth")
+    style.title(panels[0, 0], "Traces", f"{chains} chains; {lines}")
     panels[-1, 0].set_xlabel("draw")
     panels[-1, 1].set_xlabel("density")
     return figure

@@ -10,11 +10,13 @@ from experiments.aims import (
     factor_search,
     factors,
     few_subjects,
+    figures,
     generalise,
     heterogeneity,
     reliability,
     short_tests,
     size_and_time,
+    validity,
 )
 
 
@@ -146,3 +148,22 @@ def test_the_printouts_of_the_book_small(tmp_path):
     for row in (adaptive, random):
         assert abs(row["items"] - row["items printed"]) < 4 * 2**0.5 * row["items se"]
     assert adaptive["items"] < random["items"]
+
+
+@pytest.mark.slow
+def test_figures_of_the_book(tmp_path):
+    parts = ["matrix", "curves", "gradient", "shrinkage", "tests"]
+    tables = figures.main(["--out", str(tmp_path), "--only", *parts])
+    assert {x.stem for x in tmp_path.glob("*.png")} == {*parts}
+    # What the printed program ends at, and the maximum.
+    ends = [row["log-likelihood"] for row in tables["gradient"]]
+    assert ends == ["-2,385.945", "-2,385.046"]
+    assert tables["shrinkage"][0]["sd MAP"] == pytest.approx(0.829, abs=5e-4)
+
+
+@pytest.mark.slow
+def test_correlations_without_errors_small(tmp_path):
+    tables = validity.main(["--out", str(tmp_path)])
+    # 20 intervals of 95 %: four standard errors are 19 points.
+    assert min(row["coverage"] for row in tables["known"]) > 0.75
+    assert tables["fits"][0]["median raw"] < tables["fits"][0]["median"]
