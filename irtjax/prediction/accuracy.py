@@ -105,14 +105,14 @@ def area_under_curve(right: np.ndarray, wrong: np.ndarray, chance: np.ndarray) -
     >>> area_under_curve(right, 1 - right, np.array([0.9, 0.2, 0.1, 0.1]))
     0.625
     """
+    if not len(right):
+        return float("nan")
     order = np.argsort(chance)
-    sorted_chance = chance[order]
-    if (sorted_chance[1:] == sorted_chance[:-1]).any():
-        return concordance(right, wrong, chance, np.zeros(len(right), int))[0]
-    r, w = right[order], wrong[order]
+    chance = chance[order]
+    starts = np.flatnonzero(np.append(True, chance[1:] != chance[:-1]))
+    r, w = (np.add.reduceat(x[order], starts) for x in (right, wrong))
     pairs = float(r.sum() * w.sum())
-    below = np.cumsum(w)
-    below -= 0.5 * w
+    below = np.cumsum(w) - 0.5 * w
     return float(r @ below) / pairs if pairs else float("nan")
 
 
