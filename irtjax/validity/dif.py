@@ -36,10 +36,11 @@ from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity.group_scores import (
     GroupSteps,
     Normals,
-    StepTests,
+    common_step,
     group_steps,
-    positive_definite,
+    number_tests,
     step_tests,
+    subject_residuals,
 )
 from irtjax.validity.stratified import logistic_tests, mantel_haenszel
 
@@ -149,8 +150,7 @@ def dif(
             one model under two prompts: a facet, or a label for each ("score").
         fdr: Share of false ones among the items that are said to differ.
         corrected: Whether Mantel-Haenszel is corrected for continuity.
-        purified: Whether items that differ are left out of what others are judged by;
-            not of numbers by "score".
+        purified: Whether items that differ are left out of what others are judged by.
 
     Returns:
         The tests; see `DIF`.
@@ -195,8 +195,6 @@ def dif(
             codes = np.unique(labels, return_inverse=True)[1]
         test = lambda differs: _by_score(data, groups, codes, differs)[0]
         tested, steps = _by_score(data, groups, codes, nobody)
-        # A divided item has no residual left that a number could account for.
-        purified = purified and groups.number is None
         first = _far_from_centre(steps) if purified else None
     else:
         test = lambda differs: _by_strata(data, groups, method, corrected, ~differs)
@@ -344,15 +342,26 @@ def _by_score(
     data: ResponseTable, groups: _Groups, clusters: Any, differs: np.ndarray
 ) -> tuple[_Tested, GroupSteps]:
     """Score tests; the items that differ have parameters of their own in each group."""
-    number = groups.number
-    needs = clusters is not None or number is not None
-    fit = _common_fit(data, groups, differs, needs)
-    position = np.stack([fit.normals.slope, fit.normals.intercept], axis=2)
-    steps = fit.steps._replace(step=position + fit.steps.step)
-    if number is None:
-        tested = step_tests(steps, groups.codes, clusters)
+    normals = _common_fit(data, groups, differs)
+    right, seen, nodes = _right(data), _seen(data), _nodes(data)
+    observed = None if seen is None else seen.astype(np.float64)
+    steps = group_steps(right, observed, groups.codes, normals, nodes)
+    position = np.stack([normals.slope, normals.intercept], axis=2)
+    steps = steps._replace(step=position + steps.step)
+    residuals = lambda at: subject_residuals(
+        right, observed, groups.codes, normals, nodes, steps.regressed, at
+    )
+    if groups.number is not None:
+        # An item with parameters of its own in each group has no residual left that a
+        # number could account for: it gets those of all groups.
+        common = np.where(differs[:, None], common_step(steps), position)
+        cells = residuals(common)
+        cells = cells if seen is None else np.where(seen[:, :, None], cells, 0)
+        tested = number_tests(cells, groups.number, clusters)
+    elif clusters is not None:
+        tested = step_tests(steps, groups.codes, clusters, residuals(None))
     else:
-        tested = _number_tests(steps, number, clusters)
+        tested = step_tests(steps, groups.codes)
     effect, error, which = _effects(steps)
     others = {"effect_se": error}
     return _Tested(tested.statistic, tested.df, effect, which, others), steps
@@ -368,15 +377,16 @@ def _rounds(
 
     `test` takes the items that are left out, and `tested` left out none.
     """
-    differs = np.zeros(len(tested.statistic), bool)
-    new = benjamini_hochberg(tested.p_value) <= fdr
-    new = new if first is None else new | first
-    for _ in range(ROUNDS):
-        if (new == differs).all() or (~new).sum() < 2:
+    apart = benjamini_hochberg(tested.p_value) <= fdr
+    visited = {np.zeros_like(apart).tobytes()}
+    if first is not None:
+        apart = apart | first
+    while apart.tobytes() not in visited and len(visited) <= ROUNDS:
+        if (~apart).sum() < 2:
             break
-        differs = new
-        tested = test(differs)
-        new = benjamini_hochberg(tested.p_value) <= fdr
+        visited.add(apart.tobytes())
+        tested = test(apart)
+        apart = benjamini_hochberg(tested.p_value) <= fdr
     return tested
 
 
@@ -416,17 +426,11 @@ def _score_difference(differs, effect, group, groups: _Groups) -> dict[str, floa
     }
 
 
-class _Fit(NamedTuple):
-    """Parameters `[groups, items]` of a multiple-group fit, in the items' order."""
+def _common_fit(data: ResponseTable, groups: _Groups, differs: np.ndarray) -> Normals:
+    """The fit in which the items that differ have parameters of their own.
 
-    normals: Normals
-    steps: GroupSteps
-
-
-def _common_fit(
-    data: ResponseTable, groups: _Groups, differs: np.ndarray, residuals: bool
-) -> _Fit:
-    """The fit in which the items that differ have parameters of their own."""
+    Parameters are `[groups, items]`, in the order of the table.
+    """
     labels = np.array([f"{k:04d}" for k in groups.codes])
     facets = {**data.subject_facets, "dif group": labels}
     table = data.replace(subject_facets=facets)
@@ -446,14 +450,7 @@ def _common_fit(
         common = int((~differs).sum())
         target[:, ~differs] = values[:common]
         target[:, differs] = values[common:].reshape(-1, count).T
-    normals = Normals(slope, intercept, part.mean, part.sd)
-    nodes = _nodes(data)
-    right, seen = _right(data), _seen(data)
-    number = None if seen is None else seen.astype(np.float64)
-    steps = group_steps(
-        right, number, groups.codes, normals, nodes, residuals=residuals
-    )
-    return _Fit(normals, steps)
+    return Normals(slope, intercept, part.mean, part.sd)
 
 
 def _nodes(data: ResponseTable) -> np.ndarray:
@@ -462,25 +459,6 @@ def _nodes(data: ResponseTable) -> np.ndarray:
     spacing = min(0.25, 1 / math.sqrt(1 + answered / 2))
     half = math.ceil(6 / spacing)
     return np.linspace(-6, 6, 2 * half + 1)
-
-
-def _number_tests(
-    steps: GroupSteps, number: np.ndarray, clusters: np.ndarray | None
-) -> StepTests:
-    """Tests of items against a number of each subject, by products of gradients."""
-    assert steps.residual is not None
-    x = (number - number.mean()) / number.std()
-    r = steps.residual
-    if clusters is not None:
-        raise ValueError("cluster needs groups by name, not numbers: leave it out")
-    score = np.einsum("i,ija->ja", x, r)
-    products = lambda weight: np.einsum("i,ija,ijb->jab", weight, r, r)
-    own, cross, square = products(np.ones_like(x)), products(x), products(x**2)
-    rest = square - np.einsum(
-        "jab,jbc,jdc->jad", cross, np.linalg.inv(positive_definite(own)), cross
-    )
-    applied = np.linalg.solve(positive_definite(rest), score[:, :, None])[:, :, 0]
-    return StepTests(np.einsum("ja,ja->j", score, applied), 2)
 
 
 def _effects(steps: GroupSteps):

@@ -51,13 +51,12 @@ class GroupSteps(NamedTuple):
     Attributes:
         step: `[groups, items, 2]` delta of (a, d).
         information: `[groups, items, 2, 2]` J.
-        residual: `[subjects, items, 2]` E_i[(y - P) (theta, 1)] less what the
-            population accounts for; None unless requested.
+        regressed: `[groups, items, 2, 2]` I_xt I_tt^-1.
     """
 
     step: np.ndarray
     information: np.ndarray
-    residual: np.ndarray | None = None
+    regressed: np.ndarray
 
 
 class _Sums(NamedTuple):
@@ -104,11 +103,7 @@ def _posteriors(right, seen, items, population, theta, nodes):
     # sum_j y logit - log(1 + exp(logit)) over what was answered.
     log_lik = (right * seen) @ logit.T - seen @ jax.nn.softplus(logit).T
     posterior = jax.nn.softmax(log_lik - nodes**2 / 2, axis=1)
-    chance = jax.nn.sigmoid(logit)
-    first = posterior @ theta
-    level = right - posterior @ chance
-    slopes = right * first[:, None] - posterior @ (theta[:, None] * chance)
-    residual = jnp.stack([slopes * seen, level * seen], axis=2)
+    residual = _item_residuals(right, seen, items, theta, posterior)
     gap = (theta - mean) / sd
     gradient = jnp.stack(
         [posterior @ gap / sd, posterior @ (gap**2 - 1)],
@@ -117,14 +112,21 @@ def _posteriors(right, seen, items, population, theta, nodes):
     return posterior, residual, gradient
 
 
+def _item_residuals(right, seen, items, theta, posterior):
+    """`[block, items, 2]` expectations of (y - P) (theta, 1) over posteriors."""
+    chance = jax.nn.sigmoid(theta[:, None] * items[0] + items[1])
+    level = right - posterior @ chance
+    slopes = right * (posterior @ theta)[:, None]
+    slopes = slopes - posterior @ (theta[:, None] * chance)
+    return jnp.stack([slopes * seen, level * seen], axis=2)
+
+
 def group_steps(
     right: Float[np.ndarray, "subjects items"],
     seen: Float[np.ndarray, "subjects items"] | None,
     codes: Int[np.ndarray, " subjects"],
     normals: Normals,
     nodes: Float[np.ndarray, " nodes"],
-    *,
-    residuals: bool = False,
 ) -> GroupSteps:
     """The steps of every item in every group, at the estimates of the common fit.
 
@@ -134,7 +136,6 @@ def group_steps(
         codes: Group of each subject.
         normals: The estimates.
         nodes: Standardised nodes, equally spaced.
-        residuals: Whether the residuals of subjects are returned, for clusters.
     """
     groups, count = len(normals.mean), right.shape[1]
     dtype = jnp.zeros(()).dtype
@@ -142,8 +143,7 @@ def group_steps(
     at = jnp.asarray(nodes, dtype)
     order = [np.flatnonzero(codes == g) for g in range(groups)]
     rows = min(rows, max(len(x) for x in order))
-    steps, informations = [], []
-    of_subjects = np.zeros((*right.shape, 2)) if residuals else None
+    solved = []
     for g, members in enumerate(order):
         items = jnp.asarray(normals.slope[g]), jnp.asarray(normals.intercept[g])
         population = jnp.asarray(normals.mean[g]), jnp.asarray(normals.sd[g])
@@ -160,19 +160,8 @@ def group_steps(
             part = _group_sums(values, there, member, items, population, at)
             total = part if total is None else jax.tree.map(jnp.add, total, part)
         assert total is not None
-        step, information, regressed = _solved(total, items, population, at)
-        steps.append(step)
-        informations.append(information)
-        if of_subjects is not None:
-            of_subjects[members] = _residuals(
-                right[members],
-                None if seen is None else seen[members],
-                items,
-                population,
-                at,
-                regressed,
-            )
-    return GroupSteps(np.stack(steps), np.stack(informations), of_subjects)
+        solved.append(_solved(total, items, population, at))
+    return GroupSteps(*(np.stack(x) for x in zip(*solved, strict=True)))
 
 
 def _solved(total: _Sums, items, population, nodes):
@@ -220,14 +209,39 @@ def positive_definite(information: np.ndarray) -> np.ndarray:
     return np.einsum("jab,jb,jcb->jac", vectors, values, vectors)
 
 
-def _residuals(right, seen, items, population, nodes, regressed) -> np.ndarray:
-    """`[subjects, items, 2]` gradients less what the population accounts for."""
-    dtype = items[0].dtype
-    values = jnp.asarray(right, dtype)
-    there = jnp.ones_like(values) if seen is None else jnp.asarray(seen, dtype)
-    theta = population[0] + population[1] * nodes
-    _, residual, gradient = _posteriors(values, there, items, population, theta, nodes)
-    return np.asarray(residual - jnp.einsum("jab,ib->ija", regressed, gradient))
+def subject_residuals(
+    right: Float[np.ndarray, "subjects items"],
+    seen: Float[np.ndarray, "subjects items"] | None,
+    codes: Int[np.ndarray, " subjects"],
+    normals: Normals,
+    nodes: Float[np.ndarray, " nodes"],
+    regressed: Float[np.ndarray, "groups items 2 2"],
+    at: Float[np.ndarray, "groups items 2"] | None = None,
+) -> Float[np.ndarray, "subjects items 2"]:
+    """E_i[(y - P) (theta, 1)] less what the population accounts for.
+
+    `regressed` is that of `GroupSteps`, `at` the parameters (a, d) of P: those of
+    `normals` where None. See `group_steps`.
+    """
+    residuals, dtype = np.zeros((*right.shape, 2)), jnp.zeros(()).dtype
+    for g in range(len(normals.mean)):
+        rows = codes == g
+        values = jnp.asarray(right[rows], dtype)
+        there = jnp.ones_like(values)
+        if seen is not None:
+            there = jnp.asarray(seen[rows], dtype)
+        items = jnp.asarray(normals.slope[g]), jnp.asarray(normals.intercept[g])
+        population = jnp.asarray(normals.mean[g]), jnp.asarray(normals.sd[g])
+        theta = population[0] + population[1] * jnp.asarray(nodes, dtype)
+        posterior, residual, gradient = _posteriors(
+            values, there, items, population, theta, jnp.asarray(nodes, dtype)
+        )
+        if at is not None:
+            items = jnp.asarray(at[g, :, 0]), jnp.asarray(at[g, :, 1])
+            residual = _item_residuals(values, there, items, theta, posterior)
+        accounted = jnp.einsum("jab,ib->ija", jnp.asarray(regressed[g]), gradient)
+        residuals[rows] = residual - accounted
+    return residuals
 
 
 class StepTests(NamedTuple):
@@ -237,21 +251,32 @@ class StepTests(NamedTuple):
     df: int
 
 
+def common_step(steps: GroupSteps) -> np.ndarray:
+    """`[items, 2]` mean of the steps of the groups, weighted by their information."""
+    weighted = np.einsum("gjab,gjb->ja", steps.information, steps.step)
+    whole = steps.information.sum(axis=0)
+    return np.linalg.solve(whole, weighted[:, :, None])[:, :, 0]
+
+
 def step_tests(
-    steps: GroupSteps, codes: np.ndarray, clusters: np.ndarray | None
+    steps: GroupSteps,
+    codes: np.ndarray,
+    clusters: np.ndarray | None = None,
+    residuals: np.ndarray | None = None,
 ) -> StepTests:
-    """The tests of the steps; of dependent subjects by sums over `clusters`."""
+    """The tests of the steps; of dependent subjects by sums over `clusters`.
+
+    `clusters` need the `residuals` of subjects.
+    """
     step, information = steps.step, steps.information
     groups = len(step)
-    weighted = np.einsum("gjab,gjb->ja", information, step)
-    mean = np.linalg.solve(information.sum(axis=0), weighted[:, :, None])[:, :, 0]
     if clusters is None:
-        gap = step - mean
+        gap = step - common_step(steps)
         statistic = np.einsum("gja,gjab,gjb->j", gap, information, gap)
         return StepTests(statistic, 2 * (groups - 1))
-    assert steps.residual is not None
+    assert residuals is not None
     inverse = np.linalg.inv(information)
-    influence = np.einsum("ijab,ijb->ija", inverse[codes], steps.residual)
+    influence = np.einsum("ijab,ijb->ija", inverse[codes], residuals)
     count, items = int(clusters.max()) + 1, step.shape[1]
     sums = np.zeros((count, groups, items, 2))
     np.add.at(sums, (clusters, codes), influence)
@@ -263,3 +288,29 @@ def step_tests(
     covariance = positive_definite(covariance)
     applied = np.linalg.solve(covariance, contrast[:, :, None])[:, :, 0]
     return StepTests(np.einsum("ja,ja->j", contrast, applied), contrast.shape[1])
+
+
+def number_tests(
+    residuals: Float[np.ndarray, "subjects items 2"],
+    number: Float[np.ndarray, " subjects"],
+    clusters: np.ndarray | None = None,
+) -> StepTests:
+    """Tests of items against a number x of each subject, 2 degrees of freedom.
+
+    The gradient in x (a, d) less that in (a, d) is e_i = x_i r_i - A r_i with A = (sum
+    x r r') (sum r r')^-1, and its covariance the sum of products of e over subjects, or
+    of sums of e over `clusters`.
+    """
+    x = (number - number.mean()) / number.std()
+    products = lambda weight: np.einsum("i,ija,ijb->jab", weight, residuals, residuals)
+    own = positive_definite(products(np.ones_like(x)))
+    by_own = np.einsum("jab,jbc->jac", products(x), np.linalg.inv(own))
+    rest = x[:, None, None] * residuals - np.einsum("jab,ijb->ija", by_own, residuals)
+    score = rest.sum(axis=0)
+    if clusters is not None:
+        sums = np.zeros((int(clusters.max()) + 1, *score.shape))
+        np.add.at(sums, clusters, rest)
+        rest = sums
+    covariance = positive_definite(np.einsum("cja,cjb->jab", rest, rest))
+    applied = np.linalg.solve(covariance, score[:, :, None])[:, :, 0]
+    return StepTests(np.einsum("ja,ja->j", score, applied), 2)
