@@ -109,7 +109,7 @@ def differing(case: Case, test: Test) -> tuple[np.ndarray, float]:
         audit = irtjax.audit(table, model="2pl", method="em")
         named = [x["item"] for x in audit.items.to_pylist() if _leaked(x)]
         return np.isin(table.items, named), float("nan")
-    settings = {
+    settings: dict[str, Any] = {
         name: case.labels[x] if name == "cluster" else x
         for name, x in test.settings.items()
     }

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli import options as opt
 from irtjax.cli.output import check_out_folder, print_json, write_files, written
 from irtjax.cli.progress import ProgressLine
 
+if TYPE_CHECKING:
+    from irtjax.data import ResponseTable
+    from irtjax.validity.dif import DIF
+
 #: What `--out` writes.
-TABLES = ("dif.csv",)
+TABLES = "dif.csv", "dif_subjects.csv", "dif_parameters.csv"
+FIGURE = "dif.png"
 #: Items that the screen shows.
 MOST_ITEMS = 12
 
@@ -20,9 +26,9 @@ MOST_ITEMS = 12
 class TestOptions:
     """How items are tested: each field is an option."""
 
-    method: Annotated[str, opt.option("score, mh (Mantel-Haenszel) or logistic.")] = (
-        "score"
-    )
+    method: Annotated[
+        str, opt.option("score, mh (Mantel-Haenszel), logistic or paired.")
+    ] = "score"
     reference: Annotated[
         str | None,
         opt.option(
@@ -33,7 +39,8 @@ class TestOptions:
     cluster: Annotated[
         str | None,
         opt.option(
-            "Column of subjects that depend on each other, such as base_model.",
+            "Column of subjects that depend on each other, such as base_model; of pairs"
+            " for --method paired.",
             metavar="COLUMN",
         ),
     ] = None
@@ -62,7 +69,9 @@ def dif_command(
             metavar="TABLE",
         ),
     ] = None,
-    out: Annotated[Path | None, opt.out("DIR", "Folder for dif.csv.")] = None,
+    out: Annotated[
+        Path | None, opt.out("DIR", "Folder for tables and a figure.")
+    ] = None,
     *,
     test: TestOptions,
     machine: opt.Machine,
@@ -85,7 +94,8 @@ def dif_command(
                     table, option, column, subjects, "subject", "--subjects"
                 )
         progress("test")
-        from irtjax.validity.dif import dif, numbers_of
+        from irtjax.validity.dif import dif
+        from irtjax.validity.subject_groups import numbers_of
 
         numbers = numbers_of(table.subject_facets[group])
         result = dif(
@@ -97,11 +107,15 @@ def dif_command(
             fdr=test.fdr,
         )
         if out is not None:
-            write_files({out / TABLES[0]: result.table})
+            progress("write")
+            _write(out, table, result)
     rows = result.table.to_pylist()
     if output.json:
         names = "reference", "method", "sizes", "score_difference", "detectable"
         document = {"group": group, **{name: getattr(result, name) for name in names}}
+        for name in ("subjects", "parameters"):
+            content = getattr(result, name)
+            document[name] = [] if content is None else content.to_pylist()
         print_json({**document, "items": rows, "notes": result.notes})
     elif not output.quiet:
         from irtjax.cli import screen
@@ -121,6 +135,21 @@ def dif_command(
         screen.show_table("", ["item", "points", "in", "q"], cells)
         left = len(result.items) - len(shown)
         rest = [f"And {left:,} more items: --out DIR, --json."] if left > 0 else []
-        place = [] if out is None else [written(out, TABLES)]
+        place = [] if out is None else [written(out, (*TABLES, FIGURE))]
         screen.show_sentences([*rest, *place])
         screen.show_warnings((), result.notes)
+
+
+def _write(out: Path, data: ResponseTable, result: DIF) -> None:
+    """Writes the tables and the figure, all or none."""
+    from irtjax import plots
+
+    tables = result.table, result.subjects, result.parameters
+    contents: dict[Path, Any] = {
+        out / name: content
+        for name, content in zip(TABLES, tables, strict=True)
+        if content is not None
+    }
+    figure = plots.plot_dif(data, result)
+    contents[out / FIGURE] = functools.partial(plots.save_figure, figure)
+    write_files(contents, stale=[out / TABLES[2]])

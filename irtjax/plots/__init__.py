@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         plot_item_response_functions as plot_item_response_functions,
     )
     from irtjax.plots.curves import plot_test_information as plot_test_information
+    from irtjax.plots.dif import plot_dif as plot_dif
     from irtjax.plots.flow import plot_rank_flow as plot_rank_flow
     from irtjax.plots.history import plot_history as plot_history
     from irtjax.plots.lengths import plot_latency as plot_latency
@@ -56,6 +57,7 @@ __all__ = [
     "plot_biplot",
     "plot_clusters",
     "plot_correlations",
+    "plot_dif",
     "plot_difficulty_discrimination",
     "plot_dimensions",
     "plot_flagged_items",
@@ -94,6 +96,7 @@ __getattr__ = loader(
         "irtjax.plots.clusters": "plot_clusters",
         "irtjax.plots.curves": "plot_item_information plot_item_response_functions"
         " plot_test_information",
+        "irtjax.plots.dif": "plot_dif",
         "irtjax.plots.flow": "plot_rank_flow",
         "irtjax.plots.history": "plot_history",
         "irtjax.plots.lengths": "plot_latency",

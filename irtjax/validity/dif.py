@@ -1,15 +1,17 @@
 r"""Differential item functioning: items that favour a group of equal ability.
 
-Three tests of every item, each in one pass: the score (Lagrange multiplier) test in a
+Four tests of every item, each in one pass: the score (Lagrange multiplier) test in a
 multiple-group 2PL (`validity.group_scores`), Mantel-Haenszel and logistic regression
-(`validity.stratified`). Groups that differ in ability have no differential functioning
-by that alone.
+(`validity.stratified`), and a test within pairs (`validity.paired_responses`). Groups
+that differ in ability have no differential functioning by that alone.
 
 Items that differ would move the populations, and with them every other item. So the
 difference of an item is first judged from the centre of all items' differences, a
 bisquare mean (Halpin 2024): items far from it get parameters of their own in each group
 (`irtjax.split_items`), the model is fitted again, and this repeats until the items that
-differ stay the same. For strata they are left out of the score in the same way.
+differ stay the same. The test of an item that has its own parameters is then Wald's,
+since the steps from these are 0. For strata and pairs items that differ are left out of
+what others are judged by in the same way.
 
 The effect of an item is the difference of the chance to be right, in points of a
 hundred, over the abilities of all subjects.
@@ -33,21 +35,33 @@ from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
 from irtjax.fitting.fit import fit as fit_table
 from irtjax.ranking.discoveries import benjamini_hochberg
+from irtjax.validity.dif_tables import moves, parameter_table, subject_table
 from irtjax.validity.group_scores import (
     GroupSteps,
     Normals,
     common_step,
     group_steps,
     number_tests,
+    posterior_means,
     step_tests,
     subject_residuals,
 )
+from irtjax.validity.paired_responses import paired_tests
 from irtjax.validity.stratified import logistic_tests, mantel_haenszel
+from irtjax.validity.subject_groups import (
+    SubjectGroups,
+    check_groups,
+    labels_of,
+    observed_of,
+    pairs_of,
+    right_of,
+    subject_groups,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-METHODS = "score", "mh", "logistic"
+METHODS = "score", "mh", "logistic", "paired"
 #: Rounds of leaving items out.
 ROUNDS = 6
 #: Standard errors from the centre at which an item is left out of the first common fit.
@@ -56,10 +70,6 @@ FAR = 2.6
 BISQUARE = 4.685
 #: Nodes of an effect over the abilities of all subjects.
 NODES = np.linspace(-4, 4, 33)
-#: Groups into which a number divides subjects, for their abilities.
-NUM_QUARTERS = 4
-#: Values of a column of numbers up to which each is a group.
-MOST_GROUPS = 10
 #: Standard errors of a difference that is found in four of five cases at p = .05.
 DETECTABLE = 2.8
 
@@ -75,13 +85,18 @@ class DIF(HasTable):
             `delta` and `ets_class` ("mh"), `nonuniform` and `r2` ("logistic").
         group: The facet.
         reference: Name of the group that effects are relative to; "" of numbers.
-        method: "score", "mh" or "logistic".
+        method: "score", "mh", "logistic" or "paired".
         sizes: Number of subjects by group.
         score_difference: Points that the items which differ add to the mean score of
             the group less that of the reference, by group.
         detectable: Effect in points that an item of median error would have to have;
             NaN where the method has no errors.
-        notes: What limits the tests.
+        subjects: `subject`, `group`, `level` (ability with "score", else share right)
+            and its `rank`; `rank_split` with the items that differ free in each group
+            ("score"), and `rank_without` them.
+        parameters: Of the items that differ, by group ("score"): `discrimination` and
+            `intercept` with standard errors, conditional on the other items; else None.
+        notes: What limits the tests, and how far subjects move.
     """
 
     table: pa.Table
@@ -91,6 +106,8 @@ class DIF(HasTable):
     sizes: dict[str, int]
     score_difference: dict[str, float]
     detectable: float
+    subjects: pa.Table
+    parameters: pa.Table | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -119,14 +136,6 @@ class DIF(HasTable):
         return self.sentence
 
 
-class _Groups(NamedTuple):
-    """Codes of the subjects, the first for the reference; numbers if there are any."""
-
-    names: list[str]
-    codes: np.ndarray
-    number: np.ndarray | None = None
-
-
 def dif(
     data: ResponseTable,
     group: str | Any,
@@ -144,10 +153,11 @@ def dif(
         data: Right and wrong responses.
         group: A facet of subjects, or a label or number for each. Numbers (sizes,
             dates) are tested as such by "score" and "logistic".
-        method: "score", "mh" (two groups) or "logistic".
+        method: "score", "mh" (two groups), "logistic", or "paired" (two groups in which
+            the same subjects are, such as two prompts).
         reference: The group that effects are relative to; the largest where None.
-        cluster: Subjects that depend on each other, such as fine-tunes of one model or
-            one model under two prompts: a facet, or a label for each ("score").
+        cluster: Subjects that depend on each other, such as fine-tunes of one model: a
+            facet, or a label for each ("score"); the label of a pair ("paired").
         fdr: Share of false ones among the items that are said to differ.
         corrected: Whether Mantel-Haenszel is corrected for continuity.
         purified: Whether items that differ are left out of what others are judged by.
@@ -157,7 +167,8 @@ def dif(
 
     Raises:
         ValueError: For responses other than right and wrong, fewer than two groups,
-            a group of one subject, or groups that share no item.
+            a group of one subject, groups that share no item, or settings that the
+            method does not have.
 
     >>> import irtjax
     >>> rng = np.random.default_rng(0)
@@ -176,174 +187,127 @@ def dif(
             f"differential functioning needs right and wrong responses, and these are"
             f" {data.kind}: read them with a threshold"
         )
-    name, groups = _groups_of(data, group, reference)
-    _check(data, name, groups)
-    if method == "mh" and (groups.number is not None or len(groups.names) != 2):
+    name, groups = subject_groups(data, group, reference)
+    check_groups(data, name, groups)
+    _check_method(name, groups, method, cluster)
+    codes = labels = None
+    if cluster is not None:
+        labels = labels_of(data, cluster, "cluster")
+        codes = np.unique(labels, return_inverse=True)[1]
+    nobody = np.zeros(data.num_items, bool)
+    fits: list[_Fitted] = []
+    rows = np.arange(data.num_subjects)
+    if method == "score":
+
+        def test(differs: np.ndarray) -> _Tested:
+            tested, fitted = _by_score(data, groups, codes, differs)
+            fits.append(fitted)
+            return tested
+
+    elif method == "paired":
+        assert labels is not None
+        pairs = pairs_of(groups, labels)
+        rows = np.sort(np.concatenate(pairs))
+        test = lambda differs: _by_pairs(data, pairs, ~differs)
+    else:
+        test = lambda differs: _by_strata(data, groups, method, corrected, ~differs)
+    tested = test(nobody)
+    if purified:
+        first = _far_from_centre(fits[0].steps) if fits else None
+        tested = _rounds(test, first, tested, fdr)
+    if len(rows) < data.num_subjects:
+        groups = SubjectGroups(groups.names, groups.codes[rows])
+        data = data.select(subjects=rows)
+    return _result(data, name, groups, method, tested, fdr, fits)
+
+
+def _check_method(name: str, groups: SubjectGroups, method: str, cluster: Any) -> None:
+    """Refuses groups and clusters that a method does not have."""
+    two = groups.number is None and len(groups.names) == 2
+    if method in ("mh", "paired") and not two:
         raise ValueError(
-            f"method 'mh' compares two groups, and {name!r} has"
+            f"method {method!r} compares two groups, and {name!r} has"
             f" {'numbers' if groups.number is not None else len(groups.names)}: use"
             " method='score' or 'logistic'"
         )
-    if cluster is not None and method != "score":
-        raise ValueError(f"cluster needs method='score', not {method!r}")
-    nobody = np.zeros(data.num_items, bool)
-    first = None
-    if method == "score":
-        codes = None
-        if cluster is not None:
-            labels = _labels(data, cluster, "cluster")
-            codes = np.unique(labels, return_inverse=True)[1]
-        test = lambda differs: _by_score(data, groups, codes, differs)[0]
-        tested, steps = _by_score(data, groups, codes, nobody)
-        first = _far_from_centre(steps) if purified else None
-    else:
-        test = lambda differs: _by_strata(data, groups, method, corrected, ~differs)
-        tested = test(nobody)
-    if purified:
-        tested = _rounds(test, first, tested, fdr)
-    return _result(data, name, groups, method, tested, fdr)
-
-
-def numbers_of(labels: np.ndarray) -> np.ndarray | None:
-    """The labels as numbers, if all are and there are too many for groups.
-
-    >>> numbers_of(np.array(["1", "2"])), len(numbers_of(np.arange(20).astype(str)))
-    (None, 20)
-    """
-    if len(np.unique(labels)) <= MOST_GROUPS:
-        return None
-    try:
-        return np.asarray(labels, np.float64)
-    except ValueError:
-        return None
-
-
-def _labels(data: ResponseTable, labels: Any, what: str) -> np.ndarray:
-    """A facet by name, or labels as they are."""
-    if isinstance(labels, str):
-        if labels not in data.subject_facets:
-            listed = ", ".join(data.subject_facets) or "none"
-            raise ValueError(
-                f"no facet {labels!r} of subjects for {what} (there are: {listed})"
-            )
-        return data.subject_facets[labels]
-    labels = np.asarray(labels)
-    if len(labels) != data.num_subjects:
+    if cluster is not None and method not in ("score", "paired"):
+        raise ValueError(f"cluster needs method='score' or 'paired', not {method!r}")
+    if cluster is None and method == "paired":
         raise ValueError(
-            f"{what} has {len(labels):,} labels, but there are"
-            f" {data.num_subjects:,} subjects: give one for each"
+            "method 'paired' needs cluster: a label that both subjects of a pair have,"
+            " such as the model"
         )
-    return labels
-
-
-def _groups_of(
-    data: ResponseTable, group: Any, reference: str | None
-) -> tuple[str, _Groups]:
-    """The name of the facet, and the groups, the reference first."""
-    name = group if isinstance(group, str) else "group"
-    labels = _labels(data, group, "group")
-    if labels.dtype.kind == "f":
-        if not np.isfinite(labels).all():
-            where = str(data.subjects[~np.isfinite(labels)][0])
-            raise ValueError(
-                f"{name} has no number for subject {where!r}: give one, or leave the"
-                " subject out"
-            )
-        edges = np.quantile(labels, np.arange(1, NUM_QUARTERS) / NUM_QUARTERS)
-        codes = np.unique(np.searchsorted(edges, labels), return_inverse=True)[1]
-        names = [f"quarter {k + 1}" for k in range(codes.max() + 1)]
-        return name, _Groups(names, codes, labels)
-    labels = labels.astype(str)
-    names, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    if reference is not None and reference not in names:
-        raise ValueError(
-            f"no group {reference!r} of {name}; there are {', '.join(names)}"
-        )
-    largest = names[np.argmax(sizes)]
-    first = names.tolist().index(largest if reference is None else reference)
-    order = [first, *(k for k in range(len(names)) if k != first)]
-    return name, _Groups(names[order].tolist(), np.argsort(order)[codes])
-
-
-def _check(data: ResponseTable, name: str, groups: _Groups) -> None:
-    """Refuses groups that cannot be compared."""
-    sizes = np.bincount(groups.codes, minlength=len(groups.names))
-    if len(sizes) < 2:
-        raise ValueError(f"{name} is the same for all subjects: give two groups")
-    if sizes.min() < 2:
-        small = groups.names[int(np.argmin(sizes))]
-        raise ValueError(
-            f"group {small!r} of {name} has one subject: join it with another group"
-        )
-    seen = _seen(data)
-    if seen is not None:
-        answered = np.stack([seen[groups.codes == k].any(0) for k in range(len(sizes))])
-        if not answered.all(axis=0).any():
-            raise ValueError(
-                f"no item was answered in all groups of {name}: groups need items in"
-                " common"
-            )
-
-
-def _seen(data: ResponseTable) -> np.ndarray | None:
-    """`[subjects, items]` whether observed; None if all are."""
-    return None if data.observed is None else np.asarray(data.observed, bool)
-
-
-def _right(data: ResponseTable) -> np.ndarray:
-    """`[subjects, items]` responses, 0 where missing."""
-    values = np.asarray(data.values, np.float64)
-    seen = _seen(data)
-    return values if seen is None else np.where(seen, values, 0)
 
 
 class _Tested(NamedTuple):
-    """Tests `[items]`, with effects in points, the group that has each, and more."""
+    """Tests `[items]`, with effects in points and the group that has each."""
 
     statistic: np.ndarray
     df: int
     effect: np.ndarray
     which: np.ndarray
     others: dict[str, Any]
-
-    @property
-    def p_value(self) -> np.ndarray:
-        return chi2.sf(self.statistic, self.df)
+    p_value: np.ndarray
 
 
 def _by_strata(
     data: ResponseTable,
-    groups: _Groups,
+    groups: SubjectGroups,
     method: str,
     corrected: bool,
     anchors: np.ndarray,
 ) -> _Tested:
     """Mantel-Haenszel, or logistic regression, by the score on the anchors."""
-    right, seen = _right(data), _seen(data)
+    right, seen = right_of(data), observed_of(data)
     if method == "mh":
         focal = groups.codes == 1
         test = mantel_haenszel(right, seen, focal, anchors, corrected=corrected)
-        delta = -2.35 * np.log(test.odds_ratio)
+        with np.errstate(divide="ignore"):
+            delta = -2.35 * np.log(test.odds_ratio)
         others = {
             "odds_ratio": test.odds_ratio,
             "delta": delta,
             "ets_class": ets_class(delta, chi2.sf(test.statistic, 1)),
         }
-        first = np.ones(data.num_items, int)
-        return _Tested(test.statistic, 1, test.effect, first, others)
+        first, p_value = np.ones(data.num_items, int), chi2.sf(test.statistic, 1)
+        return _Tested(test.statistic, 1, test.effect, first, others, p_value)
     code = groups.codes if groups.number is None else groups.number
     tests = logistic_tests(right, seen, code, anchors)
     df = 2 * (1 if groups.number is not None else len(groups.names) - 1)
     effect, which = _differences(right, seen, groups)
-    return _Tested(tests.uniform + tests.nonuniform, df, effect, which, tests._asdict())
+    both = tests.uniform + tests.nonuniform
+    p_value = chi2.sf(both, df)
+    return _Tested(both, df, effect, which, tests._asdict(), p_value)
+
+
+def _by_pairs(
+    data: ResponseTable, pairs: tuple[np.ndarray, np.ndarray], anchors: np.ndarray
+) -> _Tested:
+    """Tests within pairs of subjects, by their discordant responses."""
+    right, seen = right_of(data) > 0, observed_of(data)
+    there = np.ones_like(right) if seen is None else seen
+    first, second = pairs
+    tests = paired_tests(
+        right[first], right[second], there[first] & there[second], anchors
+    )
+    others = {"effect_se": tests.effect_se, "discordant": tests.discordant}
+    group, p_value = np.ones(data.num_items, int), chi2.sf(tests.statistic, 1)
+    return _Tested(tests.statistic, 1, tests.effect, group, others, p_value)
+
+
+class _Fitted(NamedTuple):
+    """A multiple-group fit, and the parameters that items would have in each group."""
+
+    normals: Normals
+    steps: GroupSteps
 
 
 def _by_score(
-    data: ResponseTable, groups: _Groups, clusters: Any, differs: np.ndarray
-) -> tuple[_Tested, GroupSteps]:
+    data: ResponseTable, groups: SubjectGroups, clusters: Any, differs: np.ndarray
+) -> tuple[_Tested, _Fitted]:
     """Score tests; the items that differ have parameters of their own in each group."""
     normals = _common_fit(data, groups, differs)
-    right, seen, nodes = _right(data), _seen(data), _nodes(data)
+    right, seen, nodes = right_of(data), observed_of(data), _nodes(data)
     observed = None if seen is None else seen.astype(np.float64)
     steps = group_steps(right, observed, groups.codes, normals, nodes)
     position = np.stack([normals.slope, normals.intercept], axis=2)
@@ -364,7 +328,8 @@ def _by_score(
         tested = step_tests(steps, groups.codes)
     effect, error, which = _effects(steps)
     others = {"effect_se": error}
-    return _Tested(tested.statistic, tested.df, effect, which, others), steps
+    tests = _Tested(tested.statistic, tested.df, effect, which, others, tested.p_value)
+    return tests, _Fitted(normals, steps)
 
 
 def _rounds(
@@ -402,7 +367,7 @@ def ets_class(delta: np.ndarray, p_value: np.ndarray) -> np.ndarray:
     return np.where(significant & (size >= 1.5), "C", classes)
 
 
-def _differences(right, seen, groups: _Groups) -> tuple[np.ndarray, np.ndarray]:
+def _differences(right, seen, groups: SubjectGroups) -> tuple[np.ndarray, np.ndarray]:
     """Standardised differences from the reference in strata, and the group of each."""
     everyone = np.ones(right.shape[1], bool)
     by_group = []
@@ -416,7 +381,9 @@ def _differences(right, seen, groups: _Groups) -> tuple[np.ndarray, np.ndarray]:
     return effects[group, np.arange(len(group))], group + 1
 
 
-def _score_difference(differs, effect, group, groups: _Groups) -> dict[str, float]:
+def _score_difference(
+    differs, effect, group, groups: SubjectGroups
+) -> dict[str, float]:
     """Points of the mean score that the items that differ add, by group."""
     count = len(differs)
     return {
@@ -426,7 +393,9 @@ def _score_difference(differs, effect, group, groups: _Groups) -> dict[str, floa
     }
 
 
-def _common_fit(data: ResponseTable, groups: _Groups, differs: np.ndarray) -> Normals:
+def _common_fit(
+    data: ResponseTable, groups: SubjectGroups, differs: np.ndarray
+) -> Normals:
     """The fit in which the items that differ have parameters of their own.
 
     Parameters are `[groups, items]`, in the order of the table.
@@ -515,10 +484,11 @@ def bisquare_mean(value: np.ndarray, error: np.ndarray) -> float:
 def _result(
     data: ResponseTable,
     name: str,
-    groups: _Groups,
+    groups: SubjectGroups,
     method: str,
     tested: _Tested,
     fdr: float,
+    fits: list[_Fitted],
 ) -> DIF:
     """The table of items, with what limits it."""
     import pyarrow as pa
@@ -542,7 +512,11 @@ def _result(
         "effect_group": [groups.names[k] for k in tested.which],
         "differs": differs,
     }
-    notes = []
+    parameters = None
+    if fits:
+        parameters = parameter_table(data, groups, differs, fits[-1].steps)
+    subjects = _ranked(data, groups, differs, fits)
+    notes = [moves(subjects)] if differs.any() else []
     constant = _constant(data, groups)
     if constant:
         notes.append(
@@ -562,13 +536,37 @@ def _result(
         by_name,
         difference,
         detectable,
+        subjects,
+        parameters,
         tuple(notes),
     )
 
 
-def _constant(data: ResponseTable, groups: _Groups) -> int:
+def _ranked(
+    data: ResponseTable,
+    groups: SubjectGroups,
+    differs: np.ndarray,
+    fits: list[_Fitted],
+) -> pa.Table:
+    """Ranks with all items alike, with items that differ free, and without these."""
+    right, seen = right_of(data), observed_of(data)
+    there = np.ones(right.shape) if seen is None else seen.astype(np.float64)
+    rest = there * ~differs
+    if not fits:
+        share = lambda cells: (right * cells).sum(1) / np.maximum(cells.sum(1), 1)
+        return subject_table(data, groups, share(there), None, share(rest))
+    nodes = _nodes(data)
+    ability = lambda cells, normals: posterior_means(
+        right, cells, groups.codes, normals, nodes
+    )
+    first, last = fits[0].normals, fits[-1].normals
+    levels = ability(there, first), ability(there, last), ability(rest, last)
+    return subject_table(data, groups, *levels)
+
+
+def _constant(data: ResponseTable, groups: SubjectGroups) -> int:
     """Number of items without variation in a group."""
-    right, seen = _right(data), _seen(data)
+    right, seen = right_of(data), observed_of(data)
     there = np.ones_like(right) if seen is None else seen
     constant = np.zeros(data.num_items, bool)
     for k in range(len(groups.names)):

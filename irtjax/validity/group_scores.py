@@ -23,14 +23,13 @@ I_tt^-1 t_i), t_i the gradient in the population.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
-
-from irtjax.numerics.programs import stored_jit
+from jaxtyping import Float, Int
+from scipy.special import expit, softmax
+from scipy.stats import chi2, f
 
 #: Bytes of the posteriors and residuals of one block of subjects.
 BLOCK_BYTES = 64_000_000
@@ -60,65 +59,91 @@ class GroupSteps(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """Sums over the subjects of each group."""
+    """Sums over the subjects of a group."""
 
-    at_nodes: Array  # [groups, nodes, items] of subjects who answered.
-    right: Array  # [groups, nodes, items]
-    squares: Array  # [groups, items, 2, 2] of E_i s E_i s'.
-    cross: Array  # [groups, items, 2, 2] of E_i s t_i'.
-    population: Array  # [groups, 2, 2] of E_i t E_i t'.
-    everyone: Array  # [groups, nodes] of all subjects.
-    gradient: Array  # [groups, items, 2]
+    at_nodes: np.ndarray  # [nodes, items] of subjects who answered.
+    right: np.ndarray  # [nodes, items]
+    squares: np.ndarray  # [items, 2, 2] of E_i s E_i s'.
+    cross: np.ndarray  # [items, 2, 2] of E_i s E_i t'.
+    population: np.ndarray  # [2, 2] of E_i t E_i t'.
+    everyone: np.ndarray  # [nodes] of all subjects.
+    gradient: np.ndarray  # [items, 2]
 
 
-@stored_jit
-def _group_sums(right, seen, member, items, population, nodes) -> _Sums:
-    """The sums of one group over a block; `member` is `[block]` 1 for its subjects.
+class _Group(NamedTuple):
+    """Items `[items]` and abilities `[nodes]` of one group, at standardised nodes."""
 
-    Nodes are standardised: each group has its own abilities there.
-    """
-    mean, sd = population
-    theta = mean + sd * nodes
-    posterior, residual, gradient = _posteriors(
-        right, seen, items, population, theta, nodes
-    )
-    weighted = posterior * member[:, None]
-    of_members = residual * member[:, None, None]
+    slope: np.ndarray
+    intercept: np.ndarray
+    theta: np.ndarray
+    nodes: np.ndarray
+    sd: float
+
+    @classmethod
+    def of(cls, normals: Normals, nodes: np.ndarray, k: int) -> _Group:
+        theta = normals.mean[k] + normals.sd[k] * nodes
+        return cls(normals.slope[k], normals.intercept[k], theta, nodes, normals.sd[k])
+
+    @property
+    def logit(self) -> np.ndarray:
+        """`[nodes, items]` logits."""
+        return self.theta[:, None] * self.slope + self.intercept
+
+    @property
+    def of_population(self) -> np.ndarray:
+        """`[nodes, 2]` gradient t of the log density in mean and log sd."""
+        return np.stack([self.nodes / self.sd, self.nodes**2 - 1], axis=1)
+
+    def posterior(self, right: np.ndarray, seen: np.ndarray) -> np.ndarray:
+        """`[subjects, nodes]` posteriors."""
+        logit = self.logit
+        # sum_j y logit - log(1 + exp(logit)) over what was answered.
+        log_lik = (right * seen) @ logit.T - seen @ np.logaddexp(0, logit).T
+        return softmax(log_lik - self.nodes**2 / 2, axis=1)
+
+    def residuals(
+        self, right: np.ndarray, seen: np.ndarray, posterior: np.ndarray
+    ) -> np.ndarray:
+        """`[subjects, items, 2]` expectations of (y - P) (theta, 1)."""
+        chance = expit(self.logit)
+        level = right - posterior @ chance
+        slopes = right * (posterior @ self.theta)[:, None]
+        slopes -= posterior @ (self.theta[:, None] * chance)
+        return np.stack([slopes * seen, level * seen], axis=2)
+
+
+def _group_sums(right: np.ndarray, seen: np.ndarray, group: _Group) -> _Sums:
+    """The sums of a block of subjects of one group."""
+    posterior = group.posterior(right, seen)
+    residual = group.residuals(right, seen, posterior)
+    gradient = posterior @ group.of_population
+    squares = np.empty((right.shape[1], 2, 2))
+    for a, b in ((0, 0), (0, 1), (1, 1)):
+        product = np.einsum("ij,ij->j", residual[..., a], residual[..., b])
+        squares[:, a, b] = squares[:, b, a] = product
     return _Sums(
-        weighted.T @ seen,
-        weighted.T @ (right * seen),
-        jnp.einsum("ija,ijb->jab", of_members, residual),
-        jnp.einsum("ija,ib->jab", of_members, gradient),
-        jnp.einsum("ia,ib->ab", gradient * member[:, None], gradient),
-        jnp.sum(weighted, axis=0),
-        jnp.sum(of_members, axis=0),
+        posterior.T @ seen,
+        posterior.T @ (right * seen),
+        squares,
+        np.einsum("ija,ib->jab", residual, gradient, optimize=True),
+        gradient.T @ gradient,
+        posterior.sum(axis=0),
+        residual.sum(axis=0),
     )
 
 
-def _posteriors(right, seen, items, population, theta, nodes):
-    """Posteriors at nodes, residuals `[block, items, 2]` and gradients `[block, 2]`."""
-    slope, intercept = items
-    mean, sd = population
-    logit = theta[:, None] * slope + intercept
-    # sum_j y logit - log(1 + exp(logit)) over what was answered.
-    log_lik = (right * seen) @ logit.T - seen @ jax.nn.softplus(logit).T
-    posterior = jax.nn.softmax(log_lik - nodes**2 / 2, axis=1)
-    residual = _item_residuals(right, seen, items, theta, posterior)
-    gap = (theta - mean) / sd
-    gradient = jnp.stack(
-        [posterior @ gap / sd, posterior @ (gap**2 - 1)],
-        axis=1,
-    )
-    return posterior, residual, gradient
-
-
-def _item_residuals(right, seen, items, theta, posterior):
-    """`[block, items, 2]` expectations of (y - P) (theta, 1) over posteriors."""
-    chance = jax.nn.sigmoid(theta[:, None] * items[0] + items[1])
-    level = right - posterior @ chance
-    slopes = right * (posterior @ theta)[:, None]
-    slopes = slopes - posterior @ (theta[:, None] * chance)
-    return jnp.stack([slopes * seen, level * seen], axis=2)
+def _blocks(
+    right: np.ndarray, seen: np.ndarray | None, rows: np.ndarray, num_nodes: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Rows in blocks of `BLOCK_BYTES`, with their responses and what was observed."""
+    size = max(1, BLOCK_BYTES // (8 * (4 * right.shape[1] + num_nodes)))
+    for start in range(0, len(rows), size):
+        block = rows[start : start + size]
+        values = np.asarray(right[block], np.float64)
+        there = np.ones_like(values)
+        if seen is not None:
+            there = np.asarray(seen[block], np.float64)
+        yield block, values, there
 
 
 def group_steps(
@@ -137,67 +162,40 @@ def group_steps(
         normals: The estimates.
         nodes: Standardised nodes, equally spaced.
     """
-    groups, count = len(normals.mean), right.shape[1]
-    dtype = jnp.zeros(()).dtype
-    rows = max(1, BLOCK_BYTES // (dtype.itemsize * (4 * count + len(nodes))))
-    at = jnp.asarray(nodes, dtype)
-    order = [np.flatnonzero(codes == g) for g in range(groups)]
-    rows = min(rows, max(len(x) for x in order))
     solved = []
-    for g, members in enumerate(order):
-        items = jnp.asarray(normals.slope[g]), jnp.asarray(normals.intercept[g])
-        population = jnp.asarray(normals.mean[g]), jnp.asarray(normals.sd[g])
-        total = None
-        for start in range(0, len(members), rows):
-            block = members[start : start + rows]
-            # Of one size, so that there is one program.
-            places = np.resize(block, rows)
-            member = jnp.asarray(np.arange(rows) < len(block), dtype)
-            values = jnp.asarray(right[places], dtype)
-            there = jnp.ones_like(values)
-            if seen is not None:
-                there = jnp.asarray(seen[places], dtype)
-            part = _group_sums(values, there, member, items, population, at)
-            total = part if total is None else jax.tree.map(jnp.add, total, part)
-        assert total is not None
-        solved.append(_solved(total, items, population, at))
+    for k in range(len(normals.mean)):
+        group, rows = _Group.of(normals, nodes, k), np.flatnonzero(codes == k)
+        blocks = _blocks(right, seen, rows, len(nodes))
+        parts = [_group_sums(values, there, group) for _, values, there in blocks]
+        total = _Sums(*(np.sum(x, axis=0) for x in zip(*parts, strict=True)))
+        solved.append(_solved(total, group))
     return GroupSteps(*(np.stack(x) for x in zip(*solved, strict=True)))
 
 
-def _solved(total: _Sums, items, population, nodes):
+def _solved(total: _Sums, group: _Group) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Steps and informations of the items of a group, and I_xt I_tt^-1."""
-    (slope, intercept), (mean, sd) = items, population
-    theta = mean + sd * nodes
-    chance = jax.nn.sigmoid(theta[:, None] * slope + intercept)
+    theta, nodes, sd = group.theta, group.nodes, group.sd
+    chance = expit(group.logit)
     wrong = total.at_nodes - total.right
     # Complete information less the variance of the gradient given the responses.
     variance = total.right * (1 - chance) ** 2 + wrong * chance**2
     spread = total.at_nodes * chance * (1 - chance) - variance
-    design = jnp.stack([theta, jnp.ones_like(theta)], axis=1)
+    design = np.stack([theta, np.ones_like(theta)], axis=1)
     products = design[:, :, None] * design[:, None, :]
-    own = jnp.einsum("qj,qab->jab", spread, products) + total.squares
-    gap = (theta - mean) / sd
-    of_population = jnp.stack([gap / sd, gap**2 - 1], axis=1)
+    own = np.einsum("qj,qab->jab", spread, products, optimize=True) + total.squares
+    of_population = group.of_population
     residual = total.right * (1 - chance) - wrong * chance
-    joint = jnp.einsum("qj,qa,qb->jab", residual, design, of_population)
+    joint = design[:, :, None] * of_population[:, None, :]
+    joint = np.einsum("qj,qab->jab", residual, joint, optimize=True)
     cross = total.cross - joint
-    count = jnp.sum(total.everyone)
-    second = total.everyone @ jnp.stack([gap, gap**2], axis=1)
-    complete = jnp.stack(
-        [
-            jnp.stack([count / sd**2, 2 * second[0] / sd]),
-            jnp.stack([2 * second[0] / sd, 2 * second[1]]),
-        ]
-    )
-    squares = jnp.einsum("q,qa,qb->ab", total.everyone, of_population, of_population)
+    count, first, second = total.everyone @ np.stack([nodes**0, nodes, nodes**2], 1)
+    complete = np.array([[count / sd**2, 2 * first / sd], [2 * first / sd, 2 * second]])
+    squares = np.einsum("q,qa,qb->ab", total.everyone, of_population, of_population)
     whole = complete - squares + total.population
-    regressed = jnp.einsum("jab,bc->jac", cross, jnp.linalg.pinv(whole))
-    information = np.asarray(
-        own - jnp.einsum("jab,jcb->jac", regressed, cross), np.float64
-    )
-    gradient = np.asarray(total.gradient, np.float64)
+    regressed = cross @ np.linalg.pinv(whole)
+    information = own - np.einsum("jab,jcb->jac", regressed, cross)
     information = positive_definite(information)
-    step = np.linalg.solve(information, gradient[:, :, None])[:, :, 0]
+    step = np.linalg.solve(information, total.gradient[:, :, None])[:, :, 0]
     return step, information, regressed
 
 
@@ -223,32 +221,49 @@ def subject_residuals(
     `regressed` is that of `GroupSteps`, `at` the parameters (a, d) of P: those of
     `normals` where None. See `group_steps`.
     """
-    residuals, dtype = np.zeros((*right.shape, 2)), jnp.zeros(()).dtype
-    for g in range(len(normals.mean)):
-        rows = codes == g
-        values = jnp.asarray(right[rows], dtype)
-        there = jnp.ones_like(values)
-        if seen is not None:
-            there = jnp.asarray(seen[rows], dtype)
-        items = jnp.asarray(normals.slope[g]), jnp.asarray(normals.intercept[g])
-        population = jnp.asarray(normals.mean[g]), jnp.asarray(normals.sd[g])
-        theta = population[0] + population[1] * jnp.asarray(nodes, dtype)
-        posterior, residual, gradient = _posteriors(
-            values, there, items, population, theta, jnp.asarray(nodes, dtype)
-        )
+    residuals = np.empty((*right.shape, 2))
+    for k in range(len(normals.mean)):
+        group, rows = _Group.of(normals, nodes, k), np.flatnonzero(codes == k)
+        other = group
         if at is not None:
-            items = jnp.asarray(at[g, :, 0]), jnp.asarray(at[g, :, 1])
-            residual = _item_residuals(values, there, items, theta, posterior)
-        accounted = jnp.einsum("jab,ib->ija", jnp.asarray(regressed[g]), gradient)
-        residuals[rows] = residual - accounted
+            other = group._replace(slope=at[k, :, 0], intercept=at[k, :, 1])
+        for block, values, there in _blocks(right, seen, rows, len(nodes)):
+            posterior = group.posterior(values, there)
+            own = other.residuals(values, there, posterior)
+            gradient = posterior @ group.of_population
+            own -= np.einsum("jab,ib->ija", regressed[k], gradient, optimize=True)
+            residuals[block] = own
     return residuals
 
 
+def posterior_means(
+    right: Float[np.ndarray, "subjects items"],
+    seen: Float[np.ndarray, "subjects items"] | None,
+    codes: Int[np.ndarray, " subjects"],
+    normals: Normals,
+    nodes: Float[np.ndarray, " nodes"],
+) -> Float[np.ndarray, " subjects"]:
+    """Abilities; arguments are those of `group_steps`."""
+    ability = np.empty(len(codes))
+    for k in range(len(normals.mean)):
+        group, rows = _Group.of(normals, nodes, k), np.flatnonzero(codes == k)
+        for block, values, there in _blocks(right, seen, rows, len(nodes)):
+            ability[block] = group.posterior(values, there) @ group.theta
+    return ability
+
+
 class StepTests(NamedTuple):
-    """Chi-square `[items]` that groups have the same parameters, and its freedom."""
+    """Chi-square `[items]` that groups have the same parameters.
+
+    Attributes:
+        statistic: Chi-square.
+        df: Its degrees of freedom.
+        p_value: Of chi-square; of clusters by Hotelling's F.
+    """
 
     statistic: np.ndarray
     df: int
+    p_value: np.ndarray
 
 
 def common_step(steps: GroupSteps) -> np.ndarray:
@@ -266,14 +281,17 @@ def step_tests(
 ) -> StepTests:
     """The tests of the steps; of dependent subjects by sums over `clusters`.
 
-    `clusters` need the `residuals` of subjects.
+    `clusters` need the `residuals` of subjects. Their covariance is estimated from C
+    sums, of which the groups take G means: by Hotelling (1931) chi2 (v - d + 1) / (v d)
+    has F with d and v - d + 1 degrees of freedom, d those of chi2 and v = C - G.
     """
     step, information = steps.step, steps.information
     groups = len(step)
     if clusters is None:
         gap = step - common_step(steps)
         statistic = np.einsum("gja,gjab,gjb->j", gap, information, gap)
-        return StepTests(statistic, 2 * (groups - 1))
+        df = 2 * (groups - 1)
+        return StepTests(statistic, df, chi2.sf(statistic, df))
     assert residuals is not None
     inverse = np.linalg.inv(information)
     influence = np.einsum("ijab,ijb->ija", inverse[codes], residuals)
@@ -287,7 +305,12 @@ def step_tests(
     covariance = np.einsum("jca,jcb->jab", spread, spread) * count / (count - 1)
     covariance = positive_definite(covariance)
     applied = np.linalg.solve(covariance, contrast[:, :, None])[:, :, 0]
-    return StepTests(np.einsum("ja,ja->j", contrast, applied), contrast.shape[1])
+    statistic, df = np.einsum("ja,ja->j", contrast, applied), contrast.shape[1]
+    rest = count - groups - df + 1
+    if rest < 1:
+        return StepTests(statistic, df, np.full(items, np.nan))
+    ratio = statistic * rest / ((count - groups) * df)
+    return StepTests(statistic, df, f.sf(ratio, df, rest))
 
 
 def number_tests(
@@ -313,4 +336,5 @@ def number_tests(
         rest = sums
     covariance = positive_definite(np.einsum("cja,cjb->jab", rest, rest))
     applied = np.linalg.solve(covariance, score[:, :, None])[:, :, 0]
-    return StepTests(np.einsum("ja,ja->j", score, applied), 2)
+    statistic = np.einsum("ja,ja->j", score, applied)
+    return StepTests(statistic, 2, chi2.sf(statistic, 2))

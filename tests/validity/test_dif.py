@@ -10,12 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import optimize
 from scipy.special import expit
-from scipy.stats import chi2
+from scipy.stats import chi2, f
 from typer.testing import CliRunner
 
 import irtjax
 from irtjax.cli.app import app
 from irtjax.validity.group_scores import Normals, group_steps
+from irtjax.validity.paired_responses import paired_tests
 from irtjax.validity.stratified import logistic_tests, mantel_haenszel, strata_of
 
 ITEMS, SIZES = 20, (250, 150)
@@ -205,6 +206,10 @@ def test_clusters_of_one_subject_change_little_and_pairs_count(data):
     ratio = np.array([theirs[x] / ours[x] for x in ours])
     # The sandwich of independent subjects estimates the same covariance.
     assert 0.7 < np.median(ratio) < 1.3
+    # Hotelling's F of two contrasts of 400 - 2 sums is wider than chi-square.
+    row = alone.table.to_pylist()[PLANTED]
+    expected = f.sf(row["statistic"] * 397 / (398 * 2), 2, 397)
+    assert row["p_value"] == pytest.approx(expected)
     # Every subject twice: the statistic doubles, and clusters take it back.
     twice = irtjax.ResponseTable.from_arrays(np.repeat(table.values, 2, axis=0))
     labels = np.repeat(codes, 2).astype(str)
@@ -224,6 +229,90 @@ def test_numbers_of_subjects_are_tested_as_such(data):
     assert result.reference == ""
 
 
+def test_tables_show_parameters_by_group_and_ranks(data, result):
+    rows = result.parameters.to_pylist()
+    assert [x["group"] for x in rows] == ["old", "new"]
+    assert {x["item"] for x in rows} == {f"item {PLANTED + 1}"}
+    gap = rows[1]["intercept"] - rows[0]["intercept"]
+    error = np.hypot(rows[0]["intercept_se"], rows[1]["intercept_se"])
+    # The score test of an item that is free in each group is Wald's: of both parameters
+    # it is at least that of the intercept.
+    statistic = columns(result, "statistic")[f"item {PLANTED + 1}"]
+    assert abs(gap - SHIFT) < 3 * error
+    assert statistic > (gap / error) ** 2 * 0.99
+    assert result.subjects.num_rows == sum(SIZES)
+    ranks = [result.subjects[x].to_numpy() for x in ("rank", "rank_split")]
+    # One item in twenty that is easier by 1.5 logits: the second group falls.
+    moved = ranks[1] - ranks[0]
+    assert moved[data[1] == 1].mean() > 0 > moved[data[1] == 0].mean()
+    assert any("subjects move" in note for note in result.notes)
+
+
+def pairs(seed=0, count=60):
+    """Models under two prompts: the second helps each one by an amount of its own."""
+    rng = np.random.default_rng(seed)
+    theta, gain = rng.normal(size=(count, 1)), rng.normal(0.5, 0.5, size=(count, 1))
+    easy = rng.normal(size=ITEMS)
+    planted = np.where(np.arange(ITEMS) == PLANTED, 2.0, 0.0)
+    draw = lambda logit: rng.random((count, ITEMS)) < expit(logit)
+    return draw(theta + easy), draw(theta + gain + easy + planted)
+
+
+def test_pairs_are_mantel_haenszel_with_a_stratum_for_each_subject():
+    first, second = pairs()
+    seen = np.random.default_rng(1).random(first.shape) < 0.9
+    everyone = np.ones(ITEMS, bool)
+    tests = paired_tests(first, second, seen, everyone)
+    for item in (0, PLANTED):
+        gap, variance = 0.0, 0.0
+        for one, two, there in zip(first, second, seen, strict=True):
+            discordant = (one != two) & there
+            if not discordant[item] or discordant.sum() < 2:
+                continue
+            total, m = discordant.sum(), (two & discordant).sum()
+            gap += two[item] - m / total
+            # One response to the item, total - 1 to others (Mantel, Haenszel 1959).
+            variance += (total - 1) * m * (total - m) / (total**2 * (total - 1))
+        assert tests.statistic[item] == pytest.approx(gap**2 / variance, rel=1e-9)
+    # An item that is left out counts for itself, and for no other.
+    anchors = everyone & (np.arange(ITEMS) != PLANTED)
+    alone = paired_tests(first, second, seen, anchors)
+    whole = paired_tests(
+        first[:, anchors], second[:, anchors], seen[:, anchors], everyone[1:]
+    )
+    np.testing.assert_allclose(alone.statistic[anchors], whole.statistic)
+
+
+def test_an_item_that_a_prompt_helps_is_found_within_pairs():
+    first, second = pairs()
+    right = np.concatenate([first, second]).astype(int)
+    prompt, model = np.repeat(["zero", "one"], 60), np.tile(np.arange(60), 2)
+    table = irtjax.ResponseTable.from_arrays(right)
+    settings = {"method": "paired", "reference": "zero", "cluster": model}
+    result = irtjax.dif(table, prompt, **settings)
+    assert result.items == [f"item {PLANTED + 1}"]
+    assert result.table.to_pylist()[PLANTED]["effect_group"] == "one"
+    # Under the null hypothesis statistics are chi-square of mean 1 (40 x 19: ± .1).
+    statistics = []
+    for seed in range(40):
+        one, two = pairs(seed)
+        tests = paired_tests(one, two, np.ones_like(one), np.arange(ITEMS) != PLANTED)
+        statistics.append(np.delete(tests.statistic, PLANTED))
+    assert np.nanmean(statistics) == pytest.approx(1, abs=0.15)
+    alone = irtjax.dif(
+        table.select(subjects=np.arange(119)),
+        prompt[:119],
+        **{**settings, "cluster": model[:119]},
+    )
+    assert alone.subjects.num_rows == 118
+    with pytest.raises(ValueError, match="0 subjects are in both groups 'zero'"):
+        irtjax.dif(table, prompt, **{**settings, "cluster": np.arange(120)})
+    with pytest.raises(ValueError, match="has 60 subjects of group 'zero'"):
+        irtjax.dif(table, prompt, **{**settings, "cluster": np.zeros(120)})
+    with pytest.raises(ValueError, match="method 'paired' needs cluster"):
+        irtjax.dif(table, prompt, method="paired")
+
+
 @pytest.mark.parametrize(
     ("group", "settings", "message"),
     [
@@ -233,7 +322,7 @@ def test_numbers_of_subjects_are_tested_as_such(data):
         (["a", "b"], {}, "group has 2 labels, but there are 400 subjects"),
         ([*["a"] * 200, *["b"] * 100, *["c"] * 100], {"method": "mh"}, "two groups"),
         ("age", {"method": "lr"}, "no method 'lr'"),
-        ("age", {"method": "mh", "cluster": "age"}, "cluster needs method='score'"),
+        ("age", {"method": "mh", "cluster": "age"}, "cluster needs method='score' or"),
         ("age", {"reference": "x"}, "no group 'x' of age; there are new, old"),
         (np.r_[np.nan, np.zeros(399)], {}, "no number for subject 'subject 1'"),
     ],
@@ -270,6 +359,8 @@ def test_the_command_writes_and_prints_the_items_that_differ(data, tmp_path):
     with (out / "dif.csv").open() as file:
         written = list(csv.DictReader(file))
     assert [x["item"] for x in written if x["differs"] == "true"] == ["item 5"]
+    assert (out / "dif.png").stat().st_size > 1000
+    assert "dif_subjects.csv" in result.output
     shown = CliRunner().invoke(app, [*call, "--method", "mh", "--json"])
     assert json.loads(shown.stdout)["sizes"] == {"old": 250, "new": 150}
     wrong = CliRunner().invoke(app, [*call[:-1], "size"])

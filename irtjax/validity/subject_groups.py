@@ -1,0 +1,146 @@
+"""Groups of subjects that are compared, by name or from a number."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from irtjax.data.table import ResponseTable
+
+#: Groups into which a number divides subjects, for their abilities.
+NUM_QUARTERS = 4
+#: Values of a column of numbers up to which each is a group.
+MOST_GROUPS = 10
+
+
+class SubjectGroups(NamedTuple):
+    """Codes of the subjects, the first for the reference; numbers if there are any."""
+
+    names: list[str]
+    codes: np.ndarray
+    number: np.ndarray | None = None
+
+
+def numbers_of(labels: np.ndarray) -> np.ndarray | None:
+    """The labels as numbers, if all are and there are too many for groups.
+
+    >>> numbers_of(np.array(["1", "2"])), len(numbers_of(np.arange(20).astype(str)))
+    (None, 20)
+    """
+    if len(np.unique(labels)) <= MOST_GROUPS:
+        return None
+    try:
+        return np.asarray(labels, np.float64)
+    except ValueError:
+        return None
+
+
+def labels_of(data: ResponseTable, labels: Any, what: str) -> np.ndarray:
+    """A facet by name, or labels as they are."""
+    if isinstance(labels, str):
+        if labels not in data.subject_facets:
+            listed = ", ".join(data.subject_facets) or "none"
+            raise ValueError(
+                f"no facet {labels!r} of subjects for {what} (there are: {listed})"
+            )
+        return data.subject_facets[labels]
+    labels = np.asarray(labels)
+    if len(labels) != data.num_subjects:
+        raise ValueError(
+            f"{what} has {len(labels):,} labels, but there are"
+            f" {data.num_subjects:,} subjects: give one for each"
+        )
+    return labels
+
+
+def subject_groups(
+    data: ResponseTable, group: Any, reference: str | None
+) -> tuple[str, SubjectGroups]:
+    """The name of the facet, and the groups, the reference first."""
+    name = group if isinstance(group, str) else "group"
+    labels = labels_of(data, group, "group")
+    if labels.dtype.kind == "f":
+        if not np.isfinite(labels).all():
+            where = str(data.subjects[~np.isfinite(labels)][0])
+            raise ValueError(
+                f"{name} has no number for subject {where!r}: give one, or leave the"
+                " subject out"
+            )
+        edges = np.quantile(labels, np.arange(1, NUM_QUARTERS) / NUM_QUARTERS)
+        codes = np.unique(np.searchsorted(edges, labels), return_inverse=True)[1]
+        names = [f"quarter {k + 1}" for k in range(codes.max() + 1)]
+        return name, SubjectGroups(names, codes, labels)
+    labels = labels.astype(str)
+    names, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    if reference is not None and reference not in names:
+        raise ValueError(
+            f"no group {reference!r} of {name}; there are {', '.join(names)}"
+        )
+    largest = names[np.argmax(sizes)]
+    first = names.tolist().index(largest if reference is None else reference)
+    order = [first, *(k for k in range(len(names)) if k != first)]
+    return name, SubjectGroups(names[order].tolist(), np.argsort(order)[codes])
+
+
+def check_groups(data: ResponseTable, name: str, groups: SubjectGroups) -> None:
+    """Refuses groups that cannot be compared."""
+    sizes = np.bincount(groups.codes, minlength=len(groups.names))
+    if len(sizes) < 2:
+        raise ValueError(f"{name} is the same for all subjects: give two groups")
+    if sizes.min() < 2:
+        small = groups.names[int(np.argmin(sizes))]
+        raise ValueError(
+            f"group {small!r} of {name} has one subject: join it with another group"
+        )
+    seen = observed_of(data)
+    if seen is not None:
+        answered = np.stack([seen[groups.codes == k].any(0) for k in range(len(sizes))])
+        if not answered.all(axis=0).any():
+            raise ValueError(
+                f"no item was answered in all groups of {name}: groups need items in"
+                " common"
+            )
+
+
+def observed_of(data: ResponseTable) -> np.ndarray | None:
+    """`[subjects, items]` whether observed; None if all are."""
+    return None if data.observed is None else np.asarray(data.observed, bool)
+
+
+def right_of(data: ResponseTable) -> np.ndarray:
+    """`[subjects, items]` responses, 0 where missing."""
+    values = np.asarray(data.values, np.float64)
+    seen = observed_of(data)
+    return values if seen is None else np.where(seen, values, 0)
+
+
+def pairs_of(
+    groups: SubjectGroups, labels: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the subjects of the reference and of the other group, by pair.
+
+    Subjects whose label the other group does not have are left out.
+
+    Raises:
+        ValueError: For a label that two subjects of a group have, or fewer than two
+            pairs.
+    """
+    rows = [np.flatnonzero(groups.codes == k) for k in (0, 1)]
+    for name, one in zip(groups.names, rows, strict=False):
+        values, counts = np.unique(labels[one], return_counts=True)
+        if counts.max() > 1:
+            raise ValueError(
+                f"{values[np.argmax(counts)]!r} has {counts.max()} subjects of group"
+                f" {name!r}, and a pair has one: leave the others out, or use"
+                " method='score' with cluster"
+            )
+    first, second = (labels[x] for x in rows)
+    _, *places = np.intersect1d(first, second, return_indices=True)
+    if len(places[0]) < 2:
+        raise ValueError(
+            f"{len(places[0])} subjects are in both groups {groups.names[0]!r} and"
+            f" {groups.names[1]!r}: method 'paired' needs two; give a cluster whose"
+            " labels are the same for both subjects of a pair"
+        )
+    return rows[0][places[0]], rows[1][places[1]]
