@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     from irtjax.validity.discrimination_path import (
         discrimination_path as discrimination_path,
     )
+    from irtjax.validity.equating import equate as equate
     from irtjax.validity.filtering import filter_items as filter_items
     from irtjax.validity.fit_statistics import fit_statistics as fit_statistics
     from irtjax.validity.forecast import forecast as forecast
@@ -177,6 +178,7 @@ _HOMES = {
     "dimensions": "validity.dimensionality",
     "discrimination_path": "validity.discrimination_path",
     "elo": "comparisons.elo",
+    "equate": "validity.equating",
     "estimate_score": "prediction.rectified",
     "filter_items": "validity.filtering",
     "fit": "fitting.fit",

@@ -1,21 +1,26 @@
-"""Linking of fits: coverage of constants, drifted items, twelve versions.
+"""Linking: coverage of constants, drifted items, twelve versions.
 
-`python experiments/coverage/linking.py [--part pairs|versions] [--replicates N]`
+`python experiments/coverage/linking.py [--part pairs|versions|fits] [--replicates N]`
 
-**pairs**: two fits of 40 common items by 300 models each, the second with abilities of
-mean .5 and standard deviation 1.2, so that A is 1.2 and B is .5. In half of the
-replicates 8 items are easier by 1.5 logits in the second. Printed by method: bias,
-standard deviation and mean standard error of A and B, and the share of 95 % intervals
-that cover; drifted items that were found, and the share of false ones.
+Item estimates of **pairs** and **versions** are drawn from the normal distribution that
+`irtjax.link` assumes: errors of each item by its information in 500 responses, and the
+location and scale of the calibration. **fits** simulates responses and fits both.
 
-**versions**: twelve versions of 100 items by 500 models each, whose mean ability rises
-by .15. "same": 50 items are in all; "next": 50 are in the next version. Printed: the
-error in points of a hundred of the mean score of each version's models on the items of
-the first, in units of score, against that with true abilities and items: the largest,
-the root mean square and the mean standard error that the link states.
+**pairs**, **fits**: 40 common items, the second calibration with abilities of mean .5
+and standard deviation 1.2, so that A is 1.2 and B is .5. In every other replicate 8
+items are easier by 1 logit in the second. Printed by drift and method: bias, standard
+deviation, mean standard error and coverage of 95 % intervals, of A and B; then the
+share of drifted items that were found, and of false ones among those said to drift.
+
+**versions**: twelve versions of 100 items whose mean ability rises by .15. "same": 50
+items are in all versions; "next": 50 are in the next one. Printed: the error of the
+link in points of the mean score of a version's models on the items of the first, the
+largest and root mean square over versions, and the standard error that is stated. The
+location of 500 models as a sample is no error of the link, and is left out.
 """
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -27,107 +32,161 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import irtjax
 from irtjax.validity.linking import METHODS
 
-
-def fitted(rng, items, slope, intercept, ability, name):
-    """The fit of simulated responses."""
-    logit = ability[:, None] * slope + intercept
-    right = (rng.random(logit.shape) < expit(logit)).astype(np.int8)
-    subjects = [f"{name}-{k}" for k in range(len(ability))]
-    table = irtjax.ResponseTable.from_arrays(right, items=items, subjects=subjects)
-    return irtjax.fit(table, "2pl", method="em")
+TRUTH = np.array([1.2, 0.5])
+RESPONSES = 500
+NODES = np.linspace(-4, 4, 41)
+WEIGHTS = np.exp(-(NODES**2) / 2) / np.exp(-(NODES**2) / 2).sum()
 
 
 def item_parameters(rng, count):
+    """Discriminations and intercepts."""
     return rng.uniform(0.7, 1.7, count), rng.normal(0, 1, count)
 
 
-def score(ability, slope, intercept):
-    """Mean expected score in points."""
-    return 100 * expit(ability[:, None] * slope + intercept).mean()
+def fitted(rng, slope, intercept, ability, items=None):
+    """The fit of simulated responses."""
+    logit = ability[:, None] * slope + intercept
+    right = (rng.random(logit.shape) < expit(logit)).astype(np.int8)
+    table = irtjax.ResponseTable.from_arrays(right, items=items)
+    return irtjax.fit(table, "2pl", method="em")
 
 
-def pairs(replicates):
+def estimated(rng, base, slope, intercept, items, scale=True):
+    """A calibration whose item estimates are drawn about their true values.
+
+    Without `scale` location and scale of ability have no errors.
+    """
+    chance = expit(slope[:, None] * NODES + intercept[:, None])
+    weight = WEIGHTS * chance * (1 - chance)
+    power = [(weight * NODES**k).sum(axis=1) for k in range(3)]
+    information = RESPONSES * np.array([[power[2], power[1]], [power[1], power[0]]])
+    covariance = np.linalg.inv(np.moveaxis(information, 2, 0))
+    root = np.linalg.cholesky(covariance)
+    noise = np.einsum("jab,jb->ja", root, rng.normal(size=(len(slope), 2)))
+    location, stretch = rng.normal(size=2) * scale / np.sqrt(RESPONSES * np.r_[1, 2])
+    a = slope / (1 + stretch)
+    d = intercept - a * location
+    # What a calibration reports: errors of items with those of location and scale.
+    moves = np.zeros((len(slope), 2, 2))
+    moves[:, 0, 1] = moves[:, 1, 0] = -slope
+    shared = moves @ np.diag([1, 0.5]) @ np.swapaxes(moves, 1, 2) / RESPONSES
+    ability = base.abilities.table["ability"].to_numpy()
+    # Loadings from which `link` infers these errors; abilities have no others.
+    loadings = np.stack([np.ones_like(ability), ability * np.sqrt(0.5)], axis=1)
+    record = base.parameters.items._replace(
+        discrimination=a + noise[:, 0],
+        intercept=d + noise[:, 1],
+        lower_asymptote=np.zeros(len(a)),
+        upper_asymptote=np.ones(len(a)),
+    )
+    return dataclasses.replace(
+        base,
+        # Abilities as parameters: they move with location and scale as they are.
+        parameters=base.parameters._replace(items=record, theta=ability),
+        item_covariance=covariance + scale * shared,
+        ability_shared=scale * loadings / np.sqrt(RESPONSES),
+        ability_scale=None,
+        item_names=np.array(items),
+    )
+
+
+def base_fit():
+    """A small fit whose items are replaced."""
+    rng = np.random.default_rng(0)
+    return fitted(rng, *item_parameters(rng, 12), rng.normal(size=100))
+
+
+def pairs(replicates, methods, by_fits):
+    """Prints coverage of constants and drift of two calibrations."""
     rng = np.random.default_rng(58)
-    truth = np.array([1.2, 0.5])
+    base = None if by_fits else base_fit()
     names = [f"q{k}" for k in range(40)]
-    rows = {(drift, method): [] for drift in (0, 1) for method in METHODS}
-    hits, false, flagged = [], {0: 0, 1: 0}, {0: 0, 1: 0}
+    rows = {(drift, method): [] for drift in (0, 1) for method in methods}
+    hits, false, flagged = [], [0, 0], [0, 0]
     for replicate in range(replicates):
         drift = replicate % 2
         slope, intercept = item_parameters(rng, 40)
-        old = fitted(rng, names, slope, intercept, rng.normal(size=300), "old")
-        planted = intercept + 1.5 * drift * (np.arange(40) % 5 == 0)
-        ability = truth[1] + truth[0] * rng.normal(size=300)
-        new = fitted(rng, names, slope, planted, ability, "new")
-        for method in METHODS:
+        planted = intercept + drift * (np.arange(40) % 5 == 0)
+        if by_fits:
+            old = fitted(rng, slope, intercept, rng.normal(size=RESPONSES), names)
+            ability = TRUTH[1] + TRUTH[0] * rng.normal(size=RESPONSES)
+            new = fitted(rng, slope, planted, ability, names)
+        else:
+            old = estimated(rng, base, slope, intercept, names)
+            moved = slope * TRUTH[0], planted + slope * TRUTH[1]
+            new = estimated(rng, base, *moved, names)
+        for method in methods:
             link = irtjax.link(old, new, method=method)
             errors = link.A_se, link.B_se
             rows[drift, method].append(((link.A, link.B), errors))
-        found, true = set(link.drifted), set(names[::5]) if drift else set()
-        hits += [len(found & true) / 8] * drift
-        false[drift] += len(found - true)
-        flagged[drift] += len(found)
+        said, true = set(link.drifted), set(names[::5]) if drift else set()
+        hits += [len(said & true) / 8] * drift
+        false[drift] += len(said - true)
+        flagged[drift] += len(said)
     for (drift, method), row in rows.items():
         value, error = np.moveaxis(np.array(row), 1, 0)
-        covered = np.abs(value - truth) < 1.96 * error
-        columns = (value - truth).mean(0), value.std(0), error.mean(0), covered.mean(0)
+        covered = np.abs(value - TRUTH) < 1.96 * error
+        columns = (value - TRUTH).mean(0), value.std(0), error.mean(0), covered.mean(0)
         print(drift, f"{method:14}", *(np.round(x, 3) for x in columns), len(row))
-    print("drifted items found:", np.mean(hits), "false of said:", false, flagged)
+    print(f"drifted items found: {np.mean(hits):.3f}")
+    print(f"false / said to drift: without {false[0]}/{flagged[0]},", end=" ")
+    print(f"with drift {false[1]}/{flagged[1]}")
 
 
 def versions(replicates):
+    """Prints errors of twelve versions in points."""
+    base = base_fit()
     for design in ("same", "next"):
         worst, squares, stated = [], [], []
         for seed in range(replicates):
             rng = np.random.default_rng([58, seed])
             slope, intercept = item_parameters(rng, 650)
-            fits, abilities = [], []
+            fits = []
             for k in range(12):
                 items = np.arange(50 * k, 50 * k + 100)
                 if design == "same":
                     items = np.r_[0:50, 50 + 50 * k : 100 + 50 * k]
-                ability = 0.15 * k + rng.normal(size=500)
+                parameters = slope[items], intercept[items] + slope[items] * 0.15 * k
                 names = [f"q{j}" for j in items]
-                parameters = slope[items], intercept[items]
-                fits.append(fitted(rng, names, *parameters, ability, f"v{k}"))
-                abilities.append(ability)
+                fits.append(estimated(rng, base, *parameters, names, scale=False))
             link = irtjax.link(*fits)
             first = slope[:100], intercept[:100]
-            constants = link.estimate.constants
-            own = link.estimate.own.reshape(12, 2, 12, 2)
-            errors = []
-            for k in range(12):
-                # The link alone: true abilities on the scale of the fit, which has mean
-                # 0 and standard deviation 1, as the models of the version have.
-                mean, sd = abilities[k].mean(), abilities[k].std()
-                first_mean, first_sd = abilities[0].mean(), abilities[0].std()
-                a, b = constants[k]
-                linked = a * (abilities[k] - mean) / sd + b
-                linked = first_mean + first_sd * linked
-                here, there, above = (
-                    score(x, *first) for x in (abilities[k], linked, linked + 0.01)
+            points = []
+            for k, (a, b) in enumerate(link.estimate.constants):
+                linked, true = (
+                    100 * WEIGHTS @ expit(t[:, None] * first[0] + first[1]).mean(axis=1)
+                    for t in (a * NODES + b, NODES + 0.15 * k)
                 )
-                errors.append(there - here)
-                step = (above - there) / 0.01
-                stated += [step * np.sqrt(own[k, 1, k, 1])] * (k > 0)
-            worst.append(np.abs(errors).max())
-            squares.append(np.square(errors[1:]).mean())
+                above = a * NODES + b + 0.01
+                above = expit(above[:, None] * first[0] + first[1]).mean(axis=1)
+                points.append(linked - true)
+                slope_here = (100 * WEIGHTS @ above - linked) / 0.01
+                error = np.sqrt(link.estimate.own[2 * k + 1, 2 * k + 1])
+                stated += [slope_here * error] * (k > 0)
+            worst.append(np.abs(points).max())
+            squares.append(np.square(points[1:]).mean())
         rms = np.sqrt(np.mean(squares))
         print(
-            f"{design}: largest {np.max(worst):.2f}, rms {rms:.2f},"
-            f" stated {np.mean(stated):.2f} points, {replicates} replicates"
+            f"{design}: largest {np.max(worst):.2f}, mean largest {np.mean(worst):.2f},"
+            f" rms {rms:.2f}, stated {np.mean(stated):.2f} points, {replicates}"
+            " replicates"
         )
 
 
 def main():
+    """Runs the parts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--part", choices=["pairs", "versions"])
+    parser.add_argument("--part", choices=["pairs", "versions", "fits"])
     parser.add_argument("--replicates", type=int)
+    parser.add_argument("--methods", default=",".join(METHODS))
     args = parser.parse_args()
+    methods = args.methods.split(",")
     if args.part in (None, "pairs"):
-        pairs(args.replicates or 200)
+        pairs(args.replicates or 400, methods, False)
     if args.part in (None, "versions"):
-        versions(args.replicates or 2)
+        versions(args.replicates or 20)
+    if args.part in (None, "fits"):
+        pairs(args.replicates or 200, methods, True)
 
 
 if __name__ == "__main__":

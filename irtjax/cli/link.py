@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,10 +13,16 @@ from irtjax.cli.output import check_out_folder, print_json, write_files, written
 from irtjax.cli.pipeline import load_fit
 from irtjax.cli.progress import ProgressLine
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from irtjax.validity.linking import Link
+
 #: What `--out` writes.
 TABLES = "constants.csv", "drift.csv", "linked_abilities.csv"
-#: Items that the screen shows.
-MOST_ITEMS = 12
+EQUATED = "equated_scores.csv"
+#: Items, and equated scores, that the screen shows.
+MOST_ITEMS, MOST_SCORES = 12, 11
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +41,13 @@ class LinkOptions:
             "Link each version with the one that shares most items, not with all."
         ),
     ] = False
+    equate: Annotated[
+        str | None,
+        opt.option(
+            "Also scores on NEW as scores on OLD: true or observed.",
+            metavar="KIND",
+        ),
+    ] = None
     fdr: Annotated[
         float, opt.option("Share of false ones among the items that drift.")
     ] = 0.05
@@ -58,13 +71,15 @@ def link_command(
     output: opt.Output,
 ) -> None:
     """Puts fits of versions of a benchmark on one scale; finds items that drift."""
-    check_out_folder(out, TABLES, "link")
+    check_out_folder(out, (*TABLES, EQUATED), "link")
     if not 0 < settings.fdr < 1:
         raise ValueError(f"--fdr {settings.fdr:g} is not between 0 and 1")
     if len(folders) < 2:
         raise ValueError(
             f"name two fits or more: irtjax link {folders[0]} NEW, the oldest first"
         )
+    if settings.equate and len(folders) > 2:
+        raise ValueError("--equate is of two fits: name OLD and NEW alone")
     with ProgressLine(output.quiet) as progress:
         progress("load")
         fits = [load_fit(folder) for folder in folders]
@@ -78,45 +93,62 @@ def link_command(
             fdr=settings.fdr,
             names=[str(folder) for folder in folders],
         )
+        equated = None
+        if settings.equate:
+            progress("equate")
+            from irtjax.validity.equating import equate
+
+            scores = equate(*fits, kind=settings.equate, method=settings.method)
+            equated = scores.table
         if out is not None:
             tables = result.constants, result.table, result.abilities.table
-            write_files({out / name: x for name, x in zip(TABLES, tables, strict=True)})
-    rows = result.table.to_pylist()
+            files = {out / name: x for name, x in zip(TABLES, tables, strict=True)}
+            if equated is not None:
+                files[out / EQUATED] = equated
+            write_files(files, stale=[out / EQUATED])
     if output.json:
         names = "A", "B", "A_se", "B_se", "drifted", "method", "notes"
         document = {name: getattr(result, name) for name in names}
-        versions = result.constants.to_pylist()
-        print_json({**document, "versions": versions, "items": rows})
+        document["versions"] = result.constants.to_pylist()
+        if equated is not None:
+            document["equated"] = equated.to_pylist()
+        print_json({**document, "items": result.table.to_pylist()})
     elif not output.quiet:
-        from irtjax.cli import screen
+        _show(result, equated, out)
 
-        constants = [
-            [
-                row["version"],
-                *(f"{row[name]:.3f}" for name in ("A", "A_se", "B", "B_se")),
-                f"{row['common']:,}" if row["reference"] else "",
-            ]
-            for row in result.constants.to_pylist()
+
+def _show(result: Link, equated: pa.Table | None, out: Path | None) -> None:
+    """Prints constants, items that drift, and equated scores."""
+    from irtjax.cli import screen
+
+    constants = [
+        [
+            row["version"],
+            *(f"{row[name]:.3f}" for name in ("A", "A_se", "B", "B_se")),
+            f"{row['common']:,}" if row["reference"] else "",
         ]
-        names = ["version", "A", "±", "B", "± ", "common items"]
-        screen.show_sentences([str(result) + "."])
-        screen.show_table("", names, constants)
-        drifting = sorted(
-            (row for row in rows if row["drifts"]), key=lambda row: -abs(row["effect"])
-        )
-        cells = [
-            [
-                row["item"],
-                row["version"],
-                f"{row['effect']:+.0f}",
-                f"{row['q_value']:.2g}",
-            ]
-            for row in drifting[:MOST_ITEMS]
+        for row in result.constants.to_pylist()
+    ]
+    names = ["version", "A", "±", "B", "± ", "common items"]
+    screen.show_sentences([str(result) + "."])
+    screen.show_table("", names, constants)
+    drifting = [row for row in result.table.to_pylist() if row["drifts"]]
+    drifting.sort(key=lambda row: -abs(row["effect"]))
+    cells = [
+        [row["item"], row["version"], f"{row['effect']:+.0f}", f"{row['q_value']:.2g}"]
+        for row in drifting[:MOST_ITEMS]
+    ]
+    if cells:
+        screen.show_table("", ["item", "in", "points", "q"], cells)
+    if equated is not None:
+        step = -(-equated.num_rows // MOST_SCORES)
+        scores = [
+            [f"{row['score']}", f"{row['equated']:.2f}", f"{row['equated_se']:.2f}"]
+            for row in equated.to_pylist()[::step]
         ]
-        if cells:
-            screen.show_table("", ["item", "in", "points", "q"], cells)
-        left = len(drifting) - len(cells)
-        rest = [f"And {left:,} more items: --out DIR, --json."] if left > 0 else []
-        place = [] if out is None else [written(out, TABLES)]
-        screen.show_sentences([*rest, *place])
-        screen.show_warnings((), result.notes)
+        screen.show_table("", ["score on NEW", "on OLD", "±"], scores)
+    left = len(drifting) - len(cells)
+    rest = [f"And {left:,} more items: --out DIR, --json."] if left > 0 else []
+    place = [] if out is None else [written(out, (*TABLES, EQUATED))]
+    screen.show_sentences([*rest, *place])
+    screen.show_warnings((), result.notes)

@@ -56,7 +56,7 @@ NAMES = {
     "compare-models": (*compare_models.TABLES, compare_models.FIGURE),
     "horizons": horizons.TABLES,
     "dif": dif.TABLES,
-    "link": link.TABLES,
+    "link": (*link.TABLES, link.EQUATED),
     "rasch": rasch.TABLES,
     "network": network.TABLES,
     "clusters": (*clusters.TABLES, *clusters.FIGURES),

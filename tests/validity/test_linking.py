@@ -252,11 +252,12 @@ def test_the_command_prints_the_constants(base, tmp_path):
     for name, fit in (("old", base), ("new", version(base, *moved(a, d)))):
         irtjax.save(fit, tmp_path / name)
         folders.append(str(tmp_path / name))
-    words = ["link", *folders, "--method", "weighted"]
+    words = ["link", *folders, "--method", "weighted", "--equate", "true"]
     result = CliRunner().invoke(app, [*words, "--json"])
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     assert {"A", "B", "A_se", "B_se", "drifted"} <= set(document)
+    assert len(document["equated"]) == ITEMS + 1
     assert abs(document["A"] - A) < 1e-5 and abs(document["B"] - B) < 1e-5
     result = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "linked")])
     assert result.exit_code == 0 and "0 of 40 common items drift" in result.stdout
@@ -264,3 +265,60 @@ def test_the_command_prints_the_constants(base, tmp_path):
     assert text.replace('"', "").startswith("version,A,A_se,B,B_se")
     result = CliRunner().invoke(app, ["link", folders[0]])
     assert result.exit_code == 2 and "two fits or more" in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["true", "observed"])
+def test_equated_scores_of_a_copy_are_the_scores(base, kind):
+    a, d = truth(base)
+    old, new = version(base, a, d), version(base, *moved(a, d), tag="'")
+    table = irtjax.equate(old, new, kind=kind).table
+    # Distributions have tails of 1e-12, in which ranks are rounded.
+    np.testing.assert_allclose(table["equated"], np.arange(ITEMS + 1), atol=1e-3)
+    inner = table["equated"].to_numpy()[5:-5]
+    np.testing.assert_allclose(inner, np.arange(5, ITEMS - 4), atol=1e-8)
+
+
+def test_observed_scores_have_equal_ranks_by_recursion(base):
+    a, d = truth(base)
+    old = version(base, a, d)
+    new = version(base, *moved(a, d - 0.5), tag="'")
+    # Anchors alone tell the scale: half of the items are as before.
+    new_a, new_d = moved(a, d)
+    new_d[::2] -= 0.8
+    names = [f"q{k}" if k % 2 else f"x{k}" for k in range(ITEMS)]
+    new = version(base, new_a, new_d, tag="'", items=names)
+    table = irtjax.equate(old, new, kind="observed").table
+
+    def distribution(a, d, theta):
+        chances = expit(theta[:, None] * a + d)
+        total = np.ones((len(theta), 1))
+        for chance in chances.T:
+            one = np.pad(total, ((0, 0), (1, 0))) * chance[:, None]
+            total = one + np.pad(total, ((0, 0), (0, 1))) * (1 - chance)[:, None]
+        return WEIGHTS @ total
+
+    old_f = distribution(a, d, NODES)
+    new_f = distribution(new_a, new_d, (NODES - B) / A)
+    ends = np.concatenate([[0], np.cumsum(old_f)])
+    rank = np.cumsum(new_f) - new_f / 2
+    expected = np.interp(rank, ends, np.arange(ITEMS + 2) - 0.5)
+    np.testing.assert_allclose(table["equated"][3:-3], expected[3:-3], atol=1e-6)
+    # The new version is harder, so a score on it is worth more.
+    assert (table["equated"].to_numpy()[3:-3] > np.arange(3, ITEMS - 2)).all()
+
+
+@pytest.mark.parametrize(
+    "kind", ["true", pytest.param("observed", marks=pytest.mark.slow)]
+)
+def test_errors_of_equated_scores_are_standard_deviations(base, kind):
+    a, d = truth(base)
+    values, errors = [], []
+    for seed in range(40):
+        old = version(base, *drawn(a, d, 2 * seed))
+        new = version(base, *drawn(*moved(a, d), 2 * seed + 1), tag="'")
+        table = irtjax.equate(old, new, kind=kind, method="weighted").table
+        values.append(table["equated"].to_numpy()[5:-5])
+        errors.append(table["equated_se"].to_numpy()[5:-5])
+    ratio = np.std(values, axis=0, ddof=1) / np.mean(errors, axis=0)
+    # A standard deviation of 40 draws has an error of 11 %.
+    assert abs(ratio.mean() - 1) < 0.25 and (abs(ratio - 1) < 0.45).all()
