@@ -357,8 +357,8 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
         ),
         _columns(
             "item_features",
-            "neural: columns of --item-table that represent the items, such as"
-            " 'emb_*'.",
+            "Columns of --item-table, such as 'emb_*': their effects on items of"
+            " multilevel models, or what represents the items for neural.",
         ),
     ),
 }

@@ -73,12 +73,14 @@ def calibrate(
     progress("prepare")
     dtype = job.machine.prepare()
     import jax
+    import numpy as np
 
     from irtjax.fitting.fit import fit
 
     progress("start values")
-    features = structure.pop("item_features", None)
-    if features is not None:
+    features = None
+    if job.method == "neural" and "item_features" in structure:
+        features = np.stack(list(structure.pop("item_features").values()), axis=1)
         settings["item_features"] = jax.numpy.asarray(features, dtype)
     anchor = settings.get("anchor")
     if anchor is not None and (anchor / "fit.json").is_file():

@@ -116,15 +116,15 @@ class SideTable:
             values.append(number)
         return np.asarray(values)
 
-    def matrix(self, patterns: tuple[str, ...]) -> np.ndarray:
-        """Columns of numbers, `[names, columns]`; "emb_*" is all of that form."""
+    def features(self, patterns: tuple[str, ...]) -> dict[str, np.ndarray]:
+        """Columns of numbers by name, `[names]`; "emb_*" is all of that form."""
         chosen: dict[str, np.ndarray] = {}
         for pattern in patterns:
             matches = [x for x in self.content.column_names if fnmatchcase(x, pattern)]
             # A name as it is comes first; one that matches no column is refused below.
             for name in [pattern] if self.has(pattern) or not matches else matches:
                 chosen[name] = self.numbers(name)
-        return np.stack(list(chosen.values()), axis=1)
+        return chosen
 
 
 def read_content(option: str, path: Path) -> pa.Table:
@@ -286,7 +286,7 @@ class StructureOptions:
             covariates = {x: side.numbers(x) for x in self.item_covariates}
             settings["item_covariates"] = covariates
         if self.item_features:
-            settings["item_features"] = side.matrix(self.item_features)
+            settings["item_features"] = side.features(self.item_features)
         return table.replace(item_facets={**table.item_facets, **labels})
 
 

@@ -57,6 +57,10 @@ class Settings(TypedDict, total=False):
         sd_by_benchmark: Whether the items of each benchmark have their own standard
             deviations around its mean; else one serves all.
         item_covariates: Numbers `[items]` by name that shift items (LLTM).
+        item_features: Numbers `[items]` by name, or `[items, features]`: of multilevel
+            models they are standardised and shift items, with one variance of effects
+            on each parameter, a ridge, that the marginal likelihood chooses. Of
+            "neural" they represent the items.
         subject_covariates: Numbers `[subjects]` by name, or `[subjects, covariates]`,
             that shift abilities (latent regression).
         hyperpriors: Priors of variances and correlations; see `irtjax.Hyperpriors`.
@@ -104,6 +108,7 @@ class Settings(TypedDict, total=False):
     metric_effects: bool
     sd_by_benchmark: bool
     item_covariates: Mapping[str, np.ndarray] | None
+    item_features: Mapping[str, np.ndarray] | np.ndarray | None
     subject_covariates: Mapping[str, np.ndarray] | np.ndarray | None
     hyperpriors: Hyperpriors | None
     factors: int | None

@@ -172,9 +172,11 @@ def _refusal(name: str, value: Any, method: Any) -> str:
     """Why a setting is refused: what it belongs to."""
     if name in MULTILEVEL:
         factor = "the model factor, " if name in FACTOR else ""
+        others = [x for x in METHODS if name in _own(method_class(x))]
+        *methods, last = ["laplace", "nuts", "vi", *others]
         return (
             f"{name} requires {factor}a multilevel model (multibenchmark, multimetric"
-            " or hierarchical) or the method laplace, nuts or vi"
+            f" or hierarchical) or the method {', '.join(methods)} or {last}"
         )
     if name in FACTOR:
         return f"{name} requires the model factor"

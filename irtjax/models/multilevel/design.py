@@ -13,6 +13,8 @@ from irtjax.models.multilevel.model import MultilevelModel
 #: Standard deviations of covariates for which priors of effects, stated per unit, are
 #: wide and the regression is well conditioned.
 LEAST_SD, MOST_SD = 1e-2, 1e3
+#: Name of the component of the effects of features.
+FEATURES = "features"
 #: Between the names of a facet and of what it is nested in.
 NESTED = "/"
 
@@ -41,11 +43,13 @@ def item_design(
     covariates: Mapping[str, np.ndarray],
     stem: np.ndarray,
     stems: np.ndarray | None,
+    features: Mapping[str, np.ndarray] | None = None,
 ) -> tuple[np.ndarray, list[str], list[int]]:
-    """The design D, names of its columns, and the facet of each (-1 for none).
+    """The design D, names of its columns, and the component of each (-1 for none).
 
-    A mean, dummies of facets, and centred covariates: a row for each stem. `stem` is
-    the stem of each item; `stems` its name where items are shared.
+    A mean, dummies of facets, centred covariates, and standardised features, which are
+    one component after the facets: a row for each stem. `stem` is the stem of each
+    item; `stems` its name where items are shared.
     """
     first = np.unique(stem, return_index=True)[1]
     columns, effects, component = [np.ones((len(first), 1))], ["all items"], [-1]
@@ -61,7 +65,48 @@ def item_design(
         columns.append((values[first] - values[first].mean())[:, None])
         effects.append(str(name))
         component.append(-1)
+    for name, values in (features or {}).items():
+        _check_within(values, stem, first, stems, f"feature {name!r}")
+        own = values[first]
+        columns.append(((own - own.mean()) / own.std())[:, None])
+        effects.append(f"{FEATURES}: {name}")
+        component.append(len(facets))
     return np.concatenate(columns, axis=1), effects, component
+
+
+def item_features(features: Any, size: int) -> dict[str, np.ndarray]:
+    """Features of items by name, each `[items]` finite and not the same for all.
+
+    Raises:
+        ValueError: If shapes or values do not suit, or there is one feature alone.
+    """
+    if features is None:
+        return {}
+    if not isinstance(features, Mapping):
+        array = np.asarray(features, float)
+        if array.ndim != 2 or len(array) != size:
+            raise ValueError(
+                f"item_features has shape {array.shape}: give one row for each of the"
+                f" {size:,} items"
+            )
+        features = {str(k + 1): column for k, column in enumerate(array.T)}
+    by_name = {str(k): np.asarray(v, float) for k, v in features.items()}
+    for name, values in by_name.items():
+        if values.shape != (size,) or not np.isfinite(values).all():
+            raise ValueError(
+                f"item_features: {name!r} needs one finite number for each of the"
+                f" {size:,} items"
+            )
+        if np.ptp(values) == 0:
+            raise ValueError(
+                f"item_features: {name!r} is the same for all items: leave it out"
+            )
+    if len(by_name) == 1:
+        raise ValueError(
+            "item_features has 1 feature, whose effect has no variance to estimate:"
+            " give it as a covariate (item_covariates)"
+        )
+    return by_name
 
 
 def stems_of(table: ResponseTable) -> np.ndarray:

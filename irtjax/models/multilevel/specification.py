@@ -14,10 +14,12 @@ from irtjax.data.table import ResponseTable
 from irtjax.models.family import AbstractResponseFamily
 from irtjax.models.model import Model
 from irtjax.models.multilevel.design import (
+    FEATURES,
     NESTED,
     Layout,
     facet_labels,
     item_design,
+    item_features,
     shared_stems,
     stems_of,
     subject_design,
@@ -53,6 +55,7 @@ class AbstractMultilevel:
     metric_effects: bool = True
     sd_by_benchmark: bool = False
     item_covariates: Mapping[str, np.ndarray] | None = None
+    item_features: Mapping[str, np.ndarray] | np.ndarray | None = None
     subject_covariates: Mapping[str, np.ndarray] | np.ndarray | None = None
     hyperpriors: Hyperpriors | None = None
     priors: Mapping[str, AbstractPrior] | str | None = "weak"
@@ -113,7 +116,9 @@ class AbstractMultilevel:
         if several and stems is None:
             facets = {"benchmark": labels["benchmark"], **facets}
         by_name = self.item_covariates or {}
-        design, effects, component = item_design(facets, by_name, stem, stems)
+        features = item_features(self.item_features, table.num_items)
+        design, effects, component = item_design(facets, by_name, stem, stems, features)
+        components = [*facets, *([FEATURES] if features else [])]
         shifts = stems is not None and self.metric_effects
         if shifts:
             effects += [f"metric: {name}" for name in names]
@@ -145,7 +150,7 @@ class AbstractMultilevel:
             num_clusters=len(clusters),
             num_groups=len(names),
             num_stems=len(design),
-            num_components=len(facets),
+            num_components=len(components),
             has_group_effects=shifts,
             has_group_scales=scales,
             centred=answered >= ENOUGH,
@@ -157,7 +162,7 @@ class AbstractMultilevel:
             covariates,
             means,
             stems,
-            np.asarray(list(facets), str),
+            np.asarray(components, str),
             clusters,
         )
 
@@ -208,6 +213,10 @@ class AbstractMultilevel:
             "item_covariates": sorted(self.item_covariates or {}),
             "subject_covariates": layout.covariates.tolist(),
         }
+        mark = f"{FEATURES}: "
+        features = [x for x in layout.effects.tolist() if x.startswith(mark)]
+        if self.item_features is not None:
+            settings["item_features"] = [x.removeprefix(mark) for x in features]
         shared = self.shared_items
         if shared is not None:
             settings["shared_items"] = shared if isinstance(shared, str) else "given"

@@ -198,3 +198,25 @@ def test_covariates_are_checked_and_centred():
             door(subject_covariates={"size": values})
     with pytest.raises(ValueError, match=r"has shape \(3,\): give one row"):
         door(subject_covariates=np.ones(3))
+
+
+def test_features_are_a_component_of_effects():
+    table, family = drawn(), Binary(slopes="positive")
+    features = np.random.default_rng(0).normal(5, 3, (60, 4))
+    door = lambda x: Hierarchical(item_features=x).lay_out(table, family)
+    layout = door(features)
+    model, facets = layout.model, layout.facets.tolist()
+    assert facets[-1] == "features" and model.num_components == len(facets)
+    assert model.component[-4:].tolist() == [len(facets) - 1] * 4
+    np.testing.assert_allclose(model.design[:, -4:].mean(axis=0), 0, atol=1e-6)
+    np.testing.assert_allclose(model.design[:, -4:].std(axis=0), 1, rtol=1e-6)
+    by_name = door({"size": features[:, 0], "age": features[:, 1]})
+    assert by_name.effects[-2:].tolist() == ["features: size", "features: age"]
+    for values, words in (
+        (features[:9], "give one row for each of the 60 items"),
+        ({"size": features[:, 0], "age": np.ones(60)}, "'age' is the same for all"),
+        ({"size": features[:30, 0]}, "'size' needs one finite number for each of the"),
+        ({"size": features[:, 0]}, "has 1 feature"),
+    ):
+        with pytest.raises(ValueError, match=f"item_features.*{words}"):
+            door(values)
