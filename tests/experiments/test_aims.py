@@ -13,6 +13,7 @@ from experiments.aims import (
     figures,
     generalise,
     heterogeneity,
+    item_clusters,
     reliability,
     short_tests,
     size_and_time,
@@ -23,6 +24,13 @@ from experiments.aims import (
 def test_the_area_under_the_curve_counts_pairs():
     right, predicted = np.array([1, 0, 1, 0]), np.array([0.9, 0.8, 0.3, 0.1])
     assert factors.auc(right, predicted) == pytest.approx(3 / 4)
+
+
+def test_the_adjusted_rand_index():
+    first, second = np.array([0, 0, 1, 2]), np.array([0, 0, 1, 1])
+    # One pair in both; 1 and 2 pairs in each, of 6: (1 - 1/3) / (3/2 - 1/3).
+    assert item_clusters.adjusted_rand(first, second) == pytest.approx(4 / 7)
+    assert item_clusters.adjusted_rand(first, first + 5) == pytest.approx(1)
 
 
 def test_without_published_factors_a_table_says_so(tmp_path, monkeypatch):
