@@ -114,6 +114,7 @@ if TYPE_CHECKING:
     from irtjax.validity.missingness import missingness as missingness
     from irtjax.validity.nested_fits import compare_fits as compare_fits
     from irtjax.validity.network import network as network
+    from irtjax.validity.plausible_values import plausible_values as plausible_values
     from irtjax.validity.power import Power as Power
     from irtjax.validity.power import power as power
     from irtjax.validity.rasch import rasch as rasch
@@ -207,6 +208,7 @@ _HOMES = {
     "numpyro_model": "fitting.numpyro_model",
     "percentile_interval": "fitting.bootstrap",
     "plan_battles": "comparisons.plan",
+    "plausible_values": "validity.plausible_values",
     "power": "validity.power",
     "predict": "prediction.responses",
     "predictive_checks": "prediction.predictive_checks",

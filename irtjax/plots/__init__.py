@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from irtjax.plots.curves import plot_test_information as plot_test_information
     from irtjax.plots.dif import plot_dif as plot_dif
+    from irtjax.plots.expected_score import plot_test_score as plot_test_score
     from irtjax.plots.flow import plot_rank_flow as plot_rank_flow
     from irtjax.plots.history import plot_history as plot_history
     from irtjax.plots.lengths import plot_latency as plot_latency
@@ -78,6 +79,7 @@ __all__ = [
     "plot_structure",
     "plot_subset_errors",
     "plot_test_information",
+    "plot_test_score",
     "plot_trace",
     "plot_trajectory",
     "plot_wins",
@@ -110,6 +112,7 @@ __getattr__ = loader(
         "irtjax.plots.sources": "plot_sources",
         "irtjax.plots.stability": "plot_rank_ribbons",
         "irtjax.plots.style": "save_figure",
+        "irtjax.plots.expected_score": "plot_test_score",
         "irtjax.plots.traces": "plot_trace",
         "irtjax.plots.wins": "plot_wins",
         "irtjax.plots.wright": "plot_wright_map",

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 import irtjax
+from irtjax.calibration.parts.populations import Populations
 from irtjax.cli.app import app
 from irtjax.validity.fitted_curves import FittedCurves
 from irtjax.validity.nested_tests import slope_scores, slope_wald
@@ -102,6 +103,60 @@ def test_score_and_wald_tests_of_lsat7(lsat7, fits):
     # The likelihood ratio, 12.19; the third slope is the largest.
     assert wald.degrees == 4 and 8 < wald.statistic < 16
     assert np.argmax(wald.z) == np.argmax(z) == 2
+
+
+def test_plausible_values_of_lsat7(lsat7, fits):
+    result = irtjax.plausible_values(fits[0], lsat7, num_draws=200)
+    values, seen = lsat7.stored.dense
+    likelihood = FittedCurves.of(fits[0], lsat7).likelihood(values, np.asarray(seen))
+    eap = likelihood.ability()
+    sd = np.sqrt(likelihood.posterior() @ likelihood.nodes**2 - eap**2)
+    # Of 1,000 means of 200 draws the largest is within five errors.
+    assert np.abs((result.draws.mean(0) - eap) / sd).max() < 5 / np.sqrt(200)
+    np.testing.assert_allclose(result.draws.std(0).mean(), sd.mean(), rtol=0.01)
+    # At the largest likelihood the mean square over posteriors is the population's
+    # variance; posterior means have half of it.
+    variance = float(fits[0].parameters.population.sd) ** 2
+    assert np.mean(result.draws**2) == pytest.approx(variance, rel=0.02)
+    assert np.var(eap) < 0.6 * variance
+    estimate, error = result.pooled(lambda x: (x.mean(), x.std() / np.sqrt(x.size)))
+    # The mean of the population is 0, that of the sample as near as its error.
+    assert abs(estimate) < 3 * error and error > np.sqrt(variance / 1000)
+    assert result.table.column_names[:2] == ["subject", "value_1"]
+    with pytest.raises(ValueError, match="give at least 2"):
+        irtjax.plausible_values(fits[0], lsat7, num_draws=1)
+
+
+@pytest.mark.slow
+def test_plausible_values_of_groups():
+    rng = np.random.default_rng(0)
+    group = np.repeat(["a", "b"], 400)
+    ability = rng.normal(size=(800, 1)) + 1.5 * (group == "b")[:, None]
+    right = rng.random((800, 8)) < 1 / (1 + np.exp(-ability - rng.normal(size=8)))
+    table = irtjax.ResponseTable.from_arrays(right.astype(int))
+    table = table.replace(subject_facets={"group": group})
+    fit = irtjax.fit(table, "2pl", method="em", groups="group", priors={})
+    draws = irtjax.plausible_values(fit, table, num_draws=50).draws
+    part = fit.require(Populations)
+    # At the largest likelihood means over posteriors are those of the populations.
+    for k, name in enumerate(part.names.tolist()):
+        own = draws[:, group == name]
+        assert own.mean() == pytest.approx(part.mean[k], abs=0.02)
+        assert own.std() == pytest.approx(part.sd[k], rel=0.03)
+
+
+def test_expected_test_score_of_lsat7(fits):
+    axes = irtjax.plots.plot_test_score(fits[1]).axes[0]
+    grid, score = axes.get_lines()[0].get_data()
+    items = fits[1].parameters.items
+    a, d = (np.asarray(x) for x in (items.discrimination, items.intercept))
+    p = 1 / (1 + np.exp(-a * grid[:, None] - d))
+    np.testing.assert_allclose(score, p.mean(1), rtol=1e-6)
+    sd = np.sqrt((p * (1 - p)).sum(1)) / 5
+    top = np.minimum(score + 1.959964 * sd, 1)
+    vertices = axes.collections[0].get_paths()[0].vertices
+    assert np.isclose(vertices[:, 1].max(), top.max())
+    assert len(axes.collections[1].get_offsets()) == 1000
 
 
 @pytest.mark.slow
