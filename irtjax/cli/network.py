@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli import options as opt
 from irtjax.cli.output import check_out_folder, print_json, write_files, written
@@ -40,6 +40,25 @@ class SparseOptions:
     ] = None
 
 
+@dataclasses.dataclass(frozen=True)
+class AbilityOptions:
+    """A network against a latent ability: each field is an option."""
+
+    residual: Annotated[
+        bool,
+        opt.option("Estimate the weights that a 2PL leaves unexplained.", "--residual"),
+    ] = False
+    folds: Annotated[
+        int | None,
+        opt.option("Compare with a 2PL by subjects left out, in so many parts.", min=2),
+    ] = None
+    seed: opt.Seed = 0
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `irtjax.network`."""
+        return {"residual": self.residual, "folds": self.folds, "key": self.seed}
+
+
 @opt.with_options
 def network_command(
     files: opt.Files,
@@ -63,6 +82,8 @@ def network_command(
     ] = None,
     *,
     sparse: SparseOptions,
+    ability: AbilityOptions,
+    machine: opt.Machine,
     output: opt.Output,
     reading: opt.Reading,
 ) -> None:
@@ -70,6 +91,7 @@ def network_command(
     check_out_folder(out, TABLES, "network")
     with ProgressLine(output.quiet) as progress:
         progress("read")
+        machine.prepare()
         table = reading.read(files)
         progress("estimate")
         from irtjax.validity.network import network
@@ -80,16 +102,17 @@ def network_command(
             item_names=item_names or None,
             top=top,
             **dataclasses.asdict(sparse),
+            **ability.arguments(),
         )
         if out is not None:
             tables = result.table, result.edges
             write_files({out / x: y for x, y in zip(TABLES, tables, strict=True)})
     if output.json:
-        names = "method", "log_likelihood", "num_subjects", "warnings"
-        print_json(
-            {name: getattr(result, name) for name in names}
-            | {"items": result.table.to_pylist(), "edges": result.edges.to_pylist()}
-        )
+        names = "method", "log_likelihood", "num_subjects", "sentence", "warnings"
+        tables = {"items": result.table, "edges": result.edges}
+        tables |= {} if result.held_out is None else {"held_out": result.held_out}
+        document = {name: getattr(result, name) for name in names}
+        print_json(document | {x: y.to_pylist() for x, y in tables.items()})
     elif not output.quiet:
         _show(result)
         if out is not None:
@@ -122,6 +145,15 @@ def _show(result: Network) -> None:
         for row in rows[:MOST_ROWS]
     ]
     screen.show_table("", ["item", "strength", "expected influence"], cells)
+    if result.held_out is not None:
+        columns = "log_score", "log_score_se", "difference", "difference_se"
+        cells = [
+            [row["model"], *(f"{row[x]:.4f}" for x in columns)]
+            for row in result.held_out.to_pylist()
+        ]
+        head = ["model", "log score", "± ", "less 2pl", "±"]
+        screen.show_table("", head, cells)
+        screen.show_sentences([result.sentence])
     left = result.edges.num_rows - len(edges)
     if left > 0:
         screen.show_sentences([f"And {left:,} more pairs: --out DIR, --json."])

@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
+from irtjax._types import RandomKey
 from irtjax.data.frames import HasTable
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
+from irtjax.numerics.seeds import seed_of
 from irtjax.ranking.discoveries import benjamini_hochberg
-from irtjax.validity import ising, sparse_networks
+from irtjax.validity import ising, latent_network, sparse_networks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +52,10 @@ class Network(HasTable):
         log_likelihood: In nats; that of the pseudo-likelihood is a sum over items.
         num_subjects: Subjects who responded to every item; no others count.
         warnings: Reasons to doubt the weights, each a sentence.
+        held_out: With `folds`, a row for each of `network`, `2pl` and `independent`
+            items: `log_score`, the mean log chance of a response of a subject left out,
+            given its other responses, in nats; its `difference` from the 2PL, paired
+            over subjects; both with `_se`.
     """
 
     title = "Network of items"
@@ -61,6 +67,22 @@ class Network(HasTable):
     log_likelihood: float
     num_subjects: int
     warnings: tuple[str, ...]
+    held_out: pa.Table | None = None
+
+    @property
+    def sentence(self) -> str:
+        """Whether the network or a 2PL predicts responses better, in words."""
+        if self.held_out is None:
+            return ""
+        row = self.held_out.to_pylist()[0]
+        size, error = row["difference"], row["difference_se"]
+        by = f"{abs(size):.4f} ± {error:.4f} nats a response"
+        if abs(size) < 1.96 * error:
+            return f"The network and a 2PL predict responses left out alike: {by}."
+        better, worse = "The network", "a 2PL"
+        if size < 0:
+            better, worse = "A 2PL", "the network"
+        return f"{better} predicts responses left out better than {worse}: {by}."
 
 
 class _Complete(NamedTuple):
@@ -85,6 +107,9 @@ def network(
     top: int | None = None,
     edge_rule: str = "and",
     gamma: float | None = None,
+    residual: bool = False,
+    folds: int | None = None,
+    key: RandomKey | None = None,
 ) -> Network:
     """Estimates which responses depend on each other, given all other items.
 
@@ -106,6 +131,11 @@ def network(
             items ("and") or of one ("or").
         gamma: Penalty of a further edge in the extended BIC of sparse networks; 0.25 of
             "elasso" and 0.5 of "glasso" by default.
+        residual: Estimate the weights that a 2PL leaves unexplained: its logits of each
+            response, given the subject's others, are an offset of "pseudolikelihood".
+        folds: Compare the network with a 2PL and with independent items by subjects
+            left out, in so many parts. Not of "glasso".
+        key: A whole number or a JAX key, for the parts.
 
     Returns:
         Weights, strengths and errors; see `Network`.
@@ -131,25 +161,45 @@ def network(
     ):
         if value not in names:
             raise ValueError(f"{name} {value!r} is not one of {', '.join(names)}")
+    if residual and method != "pseudolikelihood":
+        raise ValueError(
+            f"residual networks are not of {method}: choose method='pseudolikelihood'"
+        )
+    if folds is not None and method == "glasso":
+        raise ValueError(
+            "glasso has no chances of responses to compare: choose method='elasso'"
+        )
     part = _complete(data, item_names, top, method)
+    right = part.values
     if gamma is None:
         gamma = sparse_networks.GAMMA.get(method, 0.0)
     if method == "glasso":
-        matrix = sparse_networks.correlations(part.values, data.kind == "binary")
-        partial = sparse_networks.fit_glasso(matrix, len(part.values), gamma)
-        if partial.repair > 0:
-            text = (
-                "Correlations were not positive definite: eigenvalues were raised,"
-                f" which changed correlations by up to {partial.repair:.2g}."
-            )
-            part = part._replace(warnings=(*part.warnings, text))
-        return _network(part, method, partial)
-    if method == "exact":
-        return _network(part, method, ising.fit_exact(part.values))
-    if method == "elasso":
-        estimate = sparse_networks.fit_elasso(part.values, gamma, edge_rule)
-        return _network(part, method, estimate)
-    return _network(part, method, ising.fit_pseudolikelihood(part.values))
+        matrix = sparse_networks.correlations(right, data.kind == "binary")
+        return _network(
+            part, method, sparse_networks.fit_glasso(matrix, len(right), gamma)
+        )
+
+    def fit(train: np.ndarray, latent: np.ndarray | None) -> ising.Ising:
+        if method == "exact":
+            return ising.fit_exact(right[train])
+        if method == "elasso":
+            return sparse_networks.fit_elasso(right[train], gamma, edge_rule)
+        offset = 0.0 if latent is None else latent[train]
+        return ising.fit_pseudolikelihood(right[train], offset)
+
+    def logits(train: np.ndarray, latent: np.ndarray) -> np.ndarray:
+        if residual:
+            return latent + fit(train, latent).logits(right)
+        return fit(train, None).logits(right)
+
+    everyone, latent = np.ones(len(right), bool), None
+    if residual:
+        latent = latent_network.TwoParameterModel(right).logits(everyone)
+    result = _network(part, method, fit(everyone, latent))
+    if folds is None:
+        return result
+    scores = latent_network.held_out(right, logits, folds, seed_of(key))
+    return dataclasses.replace(result, held_out=scores)
 
 
 def _complete(
@@ -200,12 +250,17 @@ def _network(
 
     weights = estimate.weights
     errors = thresholds = None
+    warnings = part.warnings
     if isinstance(estimate, ising.Ising):
         errors, thresholds = estimate.errors, estimate.thresholds
+    elif estimate.repair > 0:
+        warnings += (
+            "Correlations were not positive definite: eigenvalues were raised, which"
+            f" changed correlations by up to {estimate.repair:.2g}.",
+        )
     first, second = np.triu_indices(len(weights), 1)
     value = weights[first, second]
     columns = {}
-    warnings = part.warnings
     if errors is not None:
         error = errors[first, second]
         far = np.abs(value) > SEPARATED
