@@ -172,6 +172,7 @@ LONG = {
     "large-data",
     "latency",
     "multilevel",
+    "model-fit",
     "multilevel-estimation",
     "neural",
     "new-models",

@@ -52,7 +52,7 @@ def test_items_and_subjects_of_lsat7(lsat7, fits):
     assert result.subjects["zh"][0].as_py() == pytest.approx(0.5799, abs=2e-3)
     q = result.subjects["q_value"].to_numpy()
     assert (q >= result.subjects["p_value"].to_numpy()).all()
-    # Item 2 alone misfits; without the most discriminating one subjects move less.
+    # Item 2 alone misfits.
     assert result.effect.misfitting == result.effect.left_out == 1
     assert str(result).startswith("Without the items that misfit (1 of 5 items) a")
 
