@@ -124,10 +124,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         "without_signal_any": "share of tables with any",
         "tables": "how tables without signal were made",
     },
-    "Rasch": {
+    "Rasch, differential functioning, linking": {
         "z": "that difference over its standard error",
-    },
-    "Differential functioning": {
         "statistic": "chi-square of the test that an item is the same in all groups",
         "df": "its degrees of freedom",
         "effect": "difference of the chance to be right from the reference, in points",
@@ -139,6 +137,15 @@ COLUMNS: dict[str, dict[str, str]] = {
         "nonuniform": "of its product with the score",
         "r2": "Nagelkerke's R2 that both add",
         "differs": "whether the item differs at the false discovery rate",
+        "discordant": "pairs of which one response is right",
+        "level": "ability, or share right",
+        "rank_split": "rank with the items that differ free in each group",
+        "rank_without": "rank without the items that differ",
+        "A": "factor of the ability of a version on the scale of the first",
+        "B": "constant of that scale",
+        "reference": "version with which `version` is compared, by `common` items",
+        "drifts": "whether the item drifts from version to version",
+        "direction": "whether it became easier or harder",
     },
     "Stability, factors, skills, subsets": {
         "measure": "measure of agreement",
