@@ -27,7 +27,7 @@ Spec = dict[str, Any]
 #: Kinds of cases with a worker of their own name.
 APART = (
     "peers", "bayes", "twins", "front_door", "factors", "reading", "sparse", "repeated",
-    "comparisons", "predict",
+    "comparisons", "predict", "validity",
 )  # fmt: skip
 #: Cases at their full size, with the targets in the units of the rows.
 FULL: dict[str, Spec] = {
@@ -109,6 +109,11 @@ FULL: dict[str, Spec] = {
         "claim": [100, 1000], "new": 10_000, "people": [500, 2000],
         "targets": {"folds": 10, "reml": 10, "claim": 1, "new": 2},
     },
+    "validity": {
+        "kind": "validity", "subjects": 2211, "items": 12032, "fit": [5041, 249],
+        "conditional": [[1000, 500], [1000, 5000]],
+        "targets": {"dif": 2, "m2": 2, "conditional 500": 1, "conditional 5000": 30},
+    },
     "peers": {"kind": "peers", "subjects": 1000, "items": 200},
 }  # fmt: skip
 #: The same cases, small enough for a look.
@@ -150,6 +155,10 @@ SMALL: dict[str, Spec] = {
     "predict": {
         "kind": "predict", "subjects": 200, "items": 30, "side": 30,
         "claim": [20, 40], "new": 20, "people": [100],
+    },
+    "validity": {
+        "kind": "validity", "subjects": 100, "items": 20, "fit": [200, 10],
+        "conditional": [[100, 20]],
     },
     "peers": {"kind": "peers", "subjects": 200, "items": 30},
 }  # fmt: skip

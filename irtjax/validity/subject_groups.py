@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,8 @@ from irtjax.data.table import ResponseTable
 NUM_QUARTERS = 4
 #: Values of a column of numbers up to which each is a group.
 MOST_GROUPS = 10
+#: The beginning of a date.
+DATE = re.compile(r"\d{4}-\d{2}")
 
 
 class SubjectGroups(NamedTuple):
@@ -25,15 +28,27 @@ class SubjectGroups(NamedTuple):
 def numbers_of(labels: np.ndarray) -> np.ndarray | None:
     """The labels as numbers, if all are and there are too many for groups.
 
+    Dates (2025-03-31) are years since 1970.
+
     >>> numbers_of(np.array(["1", "2"])), len(numbers_of(np.arange(20).astype(str)))
     (None, 20)
+    >>> dates = np.array([f"2025-01-{day:02}" for day in range(1, 20)])
+    >>> numbers_of(dates)[:2].round(3).tolist()
+    [55.001, 55.003]
     """
     if len(np.unique(labels)) <= MOST_GROUPS:
         return None
     try:
         return np.asarray(labels, np.float64)
     except ValueError:
+        pass
+    if not all(DATE.match(str(x)) for x in labels):
         return None
+    try:
+        days = labels.astype("datetime64[D]").astype(np.float64)
+    except ValueError:
+        return None
+    return days / 365.25
 
 
 def labels_of(data: ResponseTable, labels: Any, what: str) -> np.ndarray:
