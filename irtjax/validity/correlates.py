@@ -26,6 +26,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from irtjax.data.frames import HasTable
+from irtjax.data.result_text import with_level
 from irtjax.data.wording import counted, listing, points
 from irtjax.validity.latent_correlation import (
     FEWEST,
@@ -218,12 +219,11 @@ class _Study:
         expected |= dict.fromkeys(unrelated, "unrelated")
         rows = [self._row(pair, labels, expected) for pair in pairs]
         convergence = _Table(measures, pairs, clusters, self.level, self.margin).rows()
-        import pyarrow as pa
 
         return Correlates(
-            pa.Table.from_pylist(rows),
+            _with_rows(rows, self.level),
             _reliabilities(measures, labels, estimates, errors),
-            pa.Table.from_pylist(convergence) if convergence else pa.table({}),
+            _with_rows(convergence, self.level),
             self.margin,
             self.level,
             _sentence(rows, convergence),
@@ -403,6 +403,13 @@ class _Table(NamedTuple):
         count = len(influence)
         error = math.sqrt(float(np.sum(influence**2)) * count / (count - 1))
         return first.correlation - second.correlation, error
+
+
+def _with_rows(rows: list[dict[str, Any]], level: float) -> pa.Table:
+    """A table of intervals of a level, empty without rows."""
+    import pyarrow as pa
+
+    return with_level(pa.Table.from_pylist(rows), level) if rows else pa.table({})
 
 
 def _reliabilities(

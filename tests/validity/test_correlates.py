@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax.cli.app import app
+from irtjax.data.result_text import level_of
 from irtjax.validity.alpha import alpha_of
 from irtjax.validity.correlates import correlates
 from irtjax.validity.latent_correlation import latent_correlation
@@ -150,7 +151,7 @@ def test_planted_correlations_are_covered(planted):
             assert row["raw"] < row["correlation"] and row["verdict"] == "supported"
             assert row["lower"] < 0.8 < row["upper"]
         assert rows["other"]["verdict"] == "supported"
-        assert "Supported:" in result.sentence
+        assert "Supported:" in result.sentence and level_of(result.table) == 0.95
     # Of mean responses the error is that of alpha.
     row = result.measures.to_pylist()[0]
     assert row["reliability"] == pytest.approx(alpha_of(table), abs=0.005)
