@@ -30,6 +30,9 @@ STREAMS = "IRTJAX_STREAMS"
 BLOCKS = ".irtjax-"
 #: Seconds without a sign of life after which a process counts as lost.
 PATIENCE = 30
+#: Seconds that a process that has its results waits for those of the others, which may
+#: still compile. One that is lost meanwhile is noticed after `PATIENCE`.
+LAST = 3600
 #: Exit statuses: another process was lost; the addresses were refused.
 LOST, FAILED = 75, 1
 
@@ -171,7 +174,7 @@ class Devices(opt.Machine):
                 self.process,
                 initialization_timeout=60,
                 heartbeat_timeout_seconds=PATIENCE,
-                shutdown_timeout_seconds=PATIENCE,
+                shutdown_timeout_seconds=LAST,
             )
         except (ValueError, RuntimeError) as error:
             where = self.coordinator or "the addresses of Slurm, Kubernetes or mpirun"
