@@ -3,9 +3,9 @@
     python experiments/aims/validity.py          # ten seconds of processor time
     python experiments/aims/validity.py --full   # the table of the README
 
-`known`: two normal quantities whose errors are drawn from U(.2, .9); in `families` of
-four, half of both variances is between families. `fits`: abilities of Rasch's model, 20
-items, against a column with a reliability of .8.
+`quantities`: two normal quantities whose errors are drawn from U(.2, .9); in families
+of four, half of both variances is between families. `fits`: abilities of Rasch's model,
+20 items, against a column with a reliability of .8.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def row_of(ends: np.ndarray, rho: float, **labels: Any) -> dict[str, Any]:
     }
 
 
-def known(replicates: int, sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Errors that are known, with and without families."""
+def stated_errors(replicates: int, sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """Errors that are stated, with and without families."""
     rows = []
     cases = [(n, rho, False) for n in sizes for rho in CORRELATIONS]
     cases += [(max(sizes), rho, True) for rho in CORRELATIONS[:2]]
@@ -113,7 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, list[dict[str, Any
     jax.config.update("jax_enable_x64", True)
     tables = {}
     for name, part in (
-        ("known", lambda n: known(n, SUBJECTS if options.full else SUBJECTS[:1])),
+        (
+            "quantities",
+            lambda n: stated_errors(n, SUBJECTS if options.full else SUBJECTS[:1]),
+        ),
         ("fits", lambda n: fits(n // 2, 100 if options.full else 40)),
     ):
         tables[name] = part(200 if options.full else 20)

@@ -173,5 +173,5 @@ def test_figures_of_the_book(tmp_path):
 def test_correlations_without_errors_small(tmp_path):
     tables = validity.main(["--out", str(tmp_path)])
     # 20 intervals of 95 %: four standard errors are 19 points.
-    assert min(row["coverage"] for row in tables["known"]) > 0.75
+    assert min(row["coverage"] for row in tables["quantities"]) > 0.75
     assert tables["fits"][0]["median raw"] < tables["fits"][0]["median"]
