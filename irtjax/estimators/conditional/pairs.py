@@ -91,15 +91,15 @@ class PairLikelihood:
                 gradient[:, c - 1] += expected - self._number[c, total - c].sum(axis=1)
                 information[diagonal, c - 1, diagonal, c - 1] += expected
                 for d in split:
-                    both = number * own * chances[d, total - d]
+                    joint = number * own * chances[d, total - d]
                     if d > 0:
                         # The same item in another category.
-                        information[diagonal, c - 1, diagonal, d - 1] -= both.sum(
+                        information[diagonal, c - 1, diagonal, d - 1] -= joint.sum(
                             axis=1
                         )
                     if total - d > 0:
                         # The other item, in the category that goes with d of this one.
-                        covariance = number * own * (c == d) - both
+                        covariance = number * own * (c == d) - joint
                         information[:, c - 1, :, total - d - 1] += covariance
         return gradient.ravel(), information.reshape(items * size, items * size)
 
