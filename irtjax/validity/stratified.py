@@ -17,10 +17,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from scipy.special import expit
 
 #: Strata of subjects with missing responses: by their share of right responses.
 STRATA = 10
+#: Subjects that a stratum has on average, at least, and items tested at a time.
+EACH, BLOCK = 5, 1_000
 #: Newton steps of the logistic models, and the change that ends them.
 STEPS, TOLERANCE = 30, 1e-10
 #: Largest coefficient: groups that are all right or all wrong have no maximum.
@@ -78,6 +81,9 @@ def mantel_haenszel(
 ) -> MantelHaenszel:
     """The test of every item, by the score on the anchors and on the item itself.
 
+    With more different scores than a fifth of the subjects, strata are quantiles of the
+    score: few scores have subjects of both groups then.
+
     Args:
         right: `[subjects, items]` of 0 and 1.
         seen: The same of what was observed; None if all was.
@@ -85,20 +91,36 @@ def mantel_haenszel(
         anchors: `[items]` whether an item is in the score.
         corrected: Whether 1/2 is subtracted for continuity.
     """
-    strata = strata_of(right, seen, anchors)
-    places = 2 * strata + focal
-    size = 2 * (int(strata.max()) + 2)
-    one = np.zeros((size, len(strata)), np.float64)
-    one[places, np.arange(len(strata))] = 1
-    observed = np.ones(right.shape) if seen is None else seen.astype(np.float64)
-    hits = (one @ (right * observed)).reshape(-1, 2, right.shape[1])
-    all_of = (one @ observed).reshape(hits.shape)
-    misses = all_of - hits
-    if seen is None:
-        # An item that is not in the score moves those who have it right one stratum up.
-        outside = ~anchors
-        hits[1:, :, outside] = hits[:-1, :, outside].copy()
-        hits[0, :, outside] = 0
+    score = strata_of(right, seen, anchors)
+    # An item that is not in the score moves those who have it right one point up.
+    strata = _joined(np.stack([score, score + (seen is None)]))
+    size = 2 * (int(strata.max()) + 1), len(score)
+    subject, one = np.arange(len(score)), np.ones(len(score))
+    own, raised = (csr_matrix((one, (2 * x + focal, subject)), size) for x in strata)
+    blocks = []
+    for first in range(0, right.shape[1], BLOCK):
+        items = slice(first, first + BLOCK)
+        observed = 1.0 if seen is None else seen[:, items].astype(np.float64)
+        hit = right[:, items] * observed
+        hits = np.where(anchors[items], own @ hit, raised @ hit)
+        misses = own @ (observed - hit)
+        by_group = [x.reshape(-1, 2, x.shape[1]) for x in (hits, misses)]
+        blocks.append(_of_strata(*by_group, corrected))
+    return MantelHaenszel(*(np.concatenate(x) for x in zip(*blocks, strict=True)))
+
+
+def _joined(score: np.ndarray) -> np.ndarray:
+    """Strata of scores: each of its own, or together where most have few subjects."""
+    values = np.unique(score)
+    count = score.shape[1] // EACH
+    if len(values) > count:
+        values = np.unique(np.quantile(score[0], np.arange(1, count) / count))
+        return np.searchsorted(values, score, side="right")
+    return np.searchsorted(values, score)
+
+
+def _of_strata(hits: np.ndarray, misses: np.ndarray, corrected: bool) -> MantelHaenszel:
+    """The test from numbers right and wrong, `[strata, 2, items]`."""
     reference, other = hits[:, 0], hits[:, 1]
     wrong, wrong_other = misses[:, 0], misses[:, 1]
     n_r, n_f = reference + wrong, other + wrong_other
