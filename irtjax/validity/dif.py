@@ -275,9 +275,9 @@ def _by_strata(
     tests = logistic_tests(right, seen, code, anchors)
     df = 2 * (1 if groups.number is not None else len(groups.names) - 1)
     effect, which = _differences(right, seen, groups)
-    both = tests.uniform + tests.nonuniform
-    p_value = chi2.sf(both, df)
-    return _Tested(both, df, effect, which, tests._asdict(), p_value)
+    statistic = tests.uniform + tests.nonuniform
+    p_value = chi2.sf(statistic, df)
+    return _Tested(statistic, df, effect, which, tests._asdict(), p_value)
 
 
 def _by_pairs(

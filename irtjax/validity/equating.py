@@ -219,10 +219,10 @@ def _errors(
         "se,ejp->sjp", slopes[2], result.estimate.derivative[1]
     )
     own = np.concatenate([form.own for form in forms])
-    known = np.isfinite(own).all(axis=(1, 2))
-    used = total[:, known]
+    finite = np.isfinite(own).all(axis=(1, 2))
+    used = total[:, finite]
     # "robust" counts by how much items differ more than their errors.
-    spread = own[known] * result.estimate.dispersion
+    spread = own[finite] * result.estimate.dispersion
     variance = np.einsum("sjp,jpq,sjq->s", used, spread, used, optimize=True)
     begin = 0
     for form in forms:
@@ -230,4 +230,4 @@ def _errors(
         moved = np.einsum("sjp,jpc->sc", total[:, begin:end], form.moves)
         variance += np.einsum("sc,cd,sd->s", moved, form.scale, moved)
         begin = end
-    return np.sqrt(variance) if known.any() else np.full(len(variance), np.nan)
+    return np.sqrt(variance) if finite.any() else np.full(len(variance), np.nan)

@@ -139,7 +139,7 @@ class Form(NamedTuple):
         )
 
 
-class Pairs(NamedTuple):
+class FormPairs(NamedTuple):
     """Items that two calibrations have, all pairs of calibrations after each other.
 
     Attributes:
@@ -157,7 +157,7 @@ class Pairs(NamedTuple):
     group: np.ndarray
 
 
-class Estimate(NamedTuple):
+class LinkEstimate(NamedTuple):
     """Constants of all calibrations after the first, and how they depend on items.
 
     Attributes:
@@ -217,8 +217,8 @@ def _own(covariance: np.ndarray, moves: np.ndarray, scale: np.ndarray) -> np.nda
     rest = np.eye(whole.shape[1]) - np.swapaxes(turn, 1, 2) @ shared @ turn
     values, basis = np.linalg.eigh(rest)
     back = (vectors * root[:, None]) @ basis
-    kept = np.maximum(values, LEAST_OWN)
-    own[usable] = unit * ((back * kept[:, None]) @ np.swapaxes(back, 1, 2))
+    variances = np.maximum(values, LEAST_OWN)
+    own[usable] = unit * ((back * variances[:, None]) @ np.swapaxes(back, 1, 2))
     return own
 
 
@@ -314,7 +314,7 @@ class Distances(NamedTuple):
 
 
 def distances(
-    pairs: Pairs,
+    pairs: FormPairs,
     items: ItemLines,
     constants: np.ndarray,
     first_line: int,
@@ -353,7 +353,7 @@ class ByDistance(NamedTuple):
     """The criteria "weighted" and "robust"."""
 
     family: AbstractResponseFamily
-    pairs: Pairs
+    pairs: FormPairs
     items: ItemLines
     limit: float
 
@@ -396,7 +396,7 @@ class ByCurves(NamedTuple):
     """The criteria "haebara" and, of sums over items, "stocking_lord"."""
 
     family: AbstractResponseFamily
-    pairs: Pairs
+    pairs: FormPairs
     items: ItemLines
     populations: np.ndarray
     summed: bool
@@ -473,7 +473,7 @@ def pairs_of(
     forms: Sequence[Form],
     usable: Sequence[np.ndarray],
     chosen: Sequence[tuple[int, int]],
-) -> Pairs:
+) -> FormPairs:
     """The common usable items of chosen pairs of calibrations."""
     starts = np.cumsum([0, *(len(form.items) for form in forms)])
     names = [form.items[mask] for form, mask in zip(forms, usable, strict=True)]
@@ -485,7 +485,7 @@ def pairs_of(
             names[form], names[other], assume_unique=True, return_indices=True
         )
         parts.append(
-            Pairs(
+            FormPairs(
                 starts[form] + places[form][one],
                 starts[other] + places[other][two],
                 np.full(len(shared), form),
@@ -494,7 +494,7 @@ def pairs_of(
                 np.full(len(shared), group),
             )
         )
-    return Pairs(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return FormPairs(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def criterion(
@@ -502,7 +502,7 @@ def criterion(
     method: str,
     forms: Sequence[Form],
     items: ItemLines,
-    pairs: Pairs,
+    pairs: FormPairs,
     dispersion: float = 1.0,
 ) -> ByDistance | ByCurves:
     """The criterion (2) of a method."""
@@ -519,7 +519,7 @@ def criterion(
 def dispersion_of(
     family: AbstractResponseFamily,
     items: ItemLines,
-    pairs: Pairs,
+    pairs: FormPairs,
     constants: np.ndarray,
 ) -> float:
     """s^2, by which items differ more than by their errors."""
@@ -536,9 +536,9 @@ def solve(
     method: str,
     forms: Sequence[Form],
     items: ItemLines,
-    pairs: Pairs,
+    pairs: FormPairs,
     start: np.ndarray,
-) -> Estimate:
+) -> LinkEstimate:
     """Constants by a criterion of (2), with errors; `start` has A and B of all."""
     if method != "robust":
         return _solved(family, method, forms, items, pairs, start, 1.0)
@@ -557,10 +557,10 @@ def _solved(
     method: str,
     forms: Sequence[Form],
     items: ItemLines,
-    pairs: Pairs,
+    pairs: FormPairs,
     start: np.ndarray,
     dispersion: float,
-) -> Estimate:
+) -> LinkEstimate:
     """The estimate of `solve` at a dispersion."""
     terms = criterion(family, method, forms, items, pairs, dispersion)
     shape = len(forms), 2
@@ -602,8 +602,8 @@ def _solved(
 
 
 def solve_moments(
-    method: str, forms: Sequence[Form], items: ItemLines, pairs: Pairs, slope: bool
-) -> Estimate:
+    method: str, forms: Sequence[Form], items: ItemLines, pairs: FormPairs, slope: bool
+) -> LinkEstimate:
     """Constants of the second of two calibrations by moments, with their errors."""
     (a, d), (other_a, other_d) = (
         (items.y[place, :1], items.y[place, 1:])
@@ -645,7 +645,7 @@ def with_errors(
     derivative: np.ndarray,
     forms: Sequence[Form],
     dispersion: float = 1.0,
-) -> Estimate:
+) -> LinkEstimate:
     """The covariance of constants by the delta method."""
     own = np.concatenate([form.own for form in forms])
     flat = derivative.reshape(-1, *derivative.shape[2:])
@@ -659,7 +659,7 @@ def with_errors(
         moved = np.einsum("ejp,jpc->ec", flat[:, begin:end], form.moves)
         total += moved @ form.scale @ moved.T
         begin = end
-    return Estimate(constants, derivative, covariance, total, dispersion)
+    return LinkEstimate(constants, derivative, covariance, total, dispersion)
 
 
 def _minimum(

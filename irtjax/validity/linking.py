@@ -20,10 +20,10 @@ from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity.link_estimation import (
     NODES,
     WEIGHTS,
-    Estimate,
     Form,
+    FormPairs,
     ItemLines,
-    Pairs,
+    LinkEstimate,
     curves,
     distances,
     family_of,
@@ -83,7 +83,7 @@ class Link(HasTable):
     covariance: np.ndarray
     abilities: Abilities
     method: str
-    estimate: Estimate
+    estimate: LinkEstimate
     notes: tuple[str, ...] = ()
 
     @property
@@ -189,19 +189,19 @@ def link(
         usable, notes = _usable(fits, forms, names, method)
         common = _Common(fits, forms, names, usable, _tree(forms, usable, names, fits))
         items = ItemLines.of(family_of(fits[0]), forms)
-        known = all(
+        has_errors = all(
             np.isfinite(form.own[mask]).all()
             for form, mask in zip(forms, usable, strict=True)
         )
         estimate = _estimate(common, items, method, chain)
         robust = estimate
-        if known and method != "robust":
+        if has_errors and method != "robust":
             robust = _estimate(common, items, "robust", chain)
         pairs = pairs_of(forms, usable, common.tree)
-        table = _drift(common, items, pairs, robust if known else None, fdr)
+        table = _drift(common, items, pairs, robust if has_errors else None, fdr)
         abilities = _abilities(common, estimate)
     counts = np.bincount(pairs.other, minlength=len(fits))
-    notes += _notes(common, counts, known)
+    notes += _notes(common, counts, has_errors)
     if robust.dispersion > NOTED:
         notes.append(
             f"items differ between versions by {robust.dispersion**0.5:.1f} times their"
@@ -321,7 +321,7 @@ def _tree(
     return pairs
 
 
-def _start(items: ItemLines, pairs: Pairs, slope: bool) -> np.ndarray:
+def _start(items: ItemLines, pairs: FormPairs, slope: bool) -> np.ndarray:
     """A and B of the second of two calibrations, from medians."""
     (a, d), (other_a, other_d) = (
         (items.y[place, :1], items.y[place, 1:])
@@ -342,7 +342,9 @@ def _composed(
     return constants, common.tree
 
 
-def _estimate(common: _Common, items: ItemLines, method: str, chain: bool) -> Estimate:
+def _estimate(
+    common: _Common, items: ItemLines, method: str, chain: bool
+) -> LinkEstimate:
     """Constants of all calibrations by a method."""
     forms, family = common.forms, family_of(common.fits[0])
     by_pair = [pairs_of(forms, common.usable, [pair]) for pair in common.tree]
@@ -373,8 +375,8 @@ def _estimate(common: _Common, items: ItemLines, method: str, chain: bool) -> Es
 
 
 def _chained(
-    common: _Common, parts: Sequence[Estimate], shape: tuple[int, ...]
-) -> Estimate:
+    common: _Common, parts: Sequence[LinkEstimate], shape: tuple[int, ...]
+) -> LinkEstimate:
     """Constants on the first scale from those of the pairs of the tree."""
     constants, _ = _composed(common, [part.constants[1] for part in parts])
     starts = np.cumsum([0, *(len(form.items) for form in common.forms)])
@@ -398,8 +400,8 @@ def _chained(
 def _drift(
     common: _Common,
     items: ItemLines,
-    pairs: Pairs,
-    estimate: Estimate | None,
+    pairs: FormPairs,
+    estimate: LinkEstimate | None,
     fdr: float,
 ) -> pa.Table:
     """Tests of every common item of the pairs of the tree."""
@@ -435,8 +437,8 @@ def _drift(
 def _wald(
     common: _Common,
     items: ItemLines,
-    pairs: Pairs,
-    estimate: Estimate,
+    pairs: FormPairs,
+    estimate: LinkEstimate,
     first_line: int,
 ) -> np.ndarray:
     """Chi-squared r' Cov(r)^-1 r of every pair of items, r after linking.
@@ -478,7 +480,7 @@ def _wald(
 
 
 def _effects(
-    common: _Common, items: ItemLines, pairs: Pairs, constants: np.ndarray
+    common: _Common, items: ItemLines, pairs: FormPairs, constants: np.ndarray
 ) -> np.ndarray:
     """Points by which items are easier at abilities of the reference's population."""
     family = family_of(common.fits[0])
@@ -494,7 +496,7 @@ def _effects(
     return 100 / top * np.asarray(new - old) @ WEIGHTS
 
 
-def _constants(common: _Common, estimate: Estimate, counts: np.ndarray) -> pa.Table:
+def _constants(common: _Common, estimate: LinkEstimate, counts: np.ndarray) -> pa.Table:
     """The table of constants."""
     import pyarrow as pa
 
@@ -513,7 +515,7 @@ def _constants(common: _Common, estimate: Estimate, counts: np.ndarray) -> pa.Ta
     )
 
 
-def _abilities(common: _Common, estimate: Estimate) -> Abilities:
+def _abilities(common: _Common, estimate: LinkEstimate) -> Abilities:
     """Subjects of all calibrations on the first scale, with the error of the link.
 
     The errors are linear in independent factors: the items' own errors by the
@@ -556,8 +558,8 @@ def _abilities(common: _Common, estimate: Estimate) -> Abilities:
 def _as_abilities(common, labels, ability, error, loadings) -> Abilities:
     """Named abilities with the expected score on the items of the first calibration."""
     estimates, own = np.concatenate(ability), np.concatenate(error)
-    known = np.isfinite(estimates) & np.isfinite(own)
-    known &= np.isfinite(loadings).all(axis=1)
+    finite = np.isfinite(estimates) & np.isfinite(own)
+    finite &= np.isfinite(loadings).all(axis=1)
     count: dict[str, int] = {}
     for name, _ in labels:
         count[name] = count.get(name, 0) + 1
@@ -566,8 +568,8 @@ def _as_abilities(common, labels, ability, error, loadings) -> Abilities:
             f"{name} ({common.names[k]})" if count[name] > 1 else name
             for name, k in labels
         ]
-    )[known]
-    estimates, own, loadings = estimates[known], own[known], loadings[known]
+    )[finite]
+    estimates, own, loadings = estimates[finite], own[finite], loadings[finite]
     total = np.sqrt(own**2 + np.sum(loadings**2, axis=1))
     covariance = total
     if len(total) <= MOST_SUBJECTS:
@@ -584,7 +586,7 @@ def _as_abilities(common, labels, ability, error, loadings) -> Abilities:
     )
 
 
-def _notes(common: _Common, counts: np.ndarray, known: bool) -> list[str]:
+def _notes(common: _Common, counts: np.ndarray, has_errors: bool) -> list[str]:
     """What limits a link."""
     notes = []
     for _, child in common.tree:
@@ -594,12 +596,12 @@ def _notes(common: _Common, counts: np.ndarray, known: bool) -> list[str]:
                 f"{common.names[child]} has {number} only: its constants depend on each"
             )
     subjects = [set(fit.subject_names.tolist()) for fit in common.fits]
-    both = len(set.union(*subjects)) < sum(map(len, subjects))
-    if both:
+    shares_subjects = len(set.union(*subjects)) < sum(map(len, subjects))
+    if shares_subjects:
         notes.append(
             "some subjects are in several versions: errors are those of different"
             " subjects, which are larger"
         )
-    if not known:
+    if not has_errors:
         notes.append("items without standard errors: no errors, and no tests of drift")
     return notes

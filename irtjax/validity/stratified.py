@@ -102,10 +102,11 @@ def mantel_haenszel(
         items = slice(first, first + BLOCK)
         observed = 1.0 if seen is None else seen[:, items].astype(np.float64)
         hit = right[:, items] * observed
-        hits = np.where(anchors[items], own @ hit, raised @ hit)
-        misses = own @ (observed - hit)
-        by_group = [x.reshape(-1, 2, x.shape[1]) for x in (hits, misses)]
-        blocks.append(_of_strata(*by_group, corrected))
+        shape = -1, 2, hit.shape[1]
+        of_sums, of_raised = np.asarray(own @ hit), np.asarray(raised @ hit)
+        hits = np.where(anchors[items], of_sums, of_raised).reshape(shape)
+        misses = np.asarray(own @ (observed - hit)).reshape(shape)
+        blocks.append(_of_strata(hits, misses, corrected))
     return MantelHaenszel(*(np.concatenate(x) for x in zip(*blocks, strict=True)))
 
 
