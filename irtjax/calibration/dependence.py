@@ -39,9 +39,10 @@ CRITICAL = 4.0
 SHUFFLES, ABOVE_SHUFFLED = 200, 3.0
 #: Subjects among whom groups without names are looked for, and the fewest items.
 SEARCHED, FEWEST = (8, 1000), 40
-#: Random changes of sign that give the null of the search, and standard deviations
-#: above their mean.
-FLIPS, ABOVE = 10, 4.5
+#: Draws of independent residuals that give the null of the search, and standard
+#: deviations above their mean; subjects from which binary responses are drawn anew.
+#: Of fewer, items fit the responses too well to draw from them, and pairs are few.
+FLIPS, ABOVE, MANY = 10, 4.5, 100
 
 
 class Dependence(NamedTuple):
@@ -60,6 +61,7 @@ class FreeSlopes(NamedTuple):
         basis: `[terms, subjects]` powers of ability.
         inverse: `[terms, terms, items]` of the weighted products of the basis.
         part: `[items]` benchmark of each item.
+        raw: `[subjects, items]` slopes that are not projected.
     """
 
     slope: np.ndarray
@@ -67,6 +69,7 @@ class FreeSlopes(NamedTuple):
     basis: np.ndarray
     inverse: np.ndarray
     part: np.ndarray
+    raw: np.ndarray
 
 
 def residuals_of(
@@ -87,12 +90,12 @@ def residuals_of(
     moved = np.moveaxis(products, -1, 0) + ridge
     inverse = np.moveaxis(np.linalg.inv(moved), 0, -1)
     slope = np.where(weight > 0, slope, 0.0)
-    return _projected(FreeSlopes(slope, weight, basis, inverse, part))
+    return _projected(FreeSlopes(slope, weight, basis, inverse, part, slope))
 
 
 def _projected(residuals: FreeSlopes) -> FreeSlopes:
     """Slopes less what abilities and items explain."""
-    slope, weight, basis, inverse, part = residuals
+    slope, weight, basis, inverse, part, _ = residuals
     onto = _indicator(part)
     total = weight @ onto
     total = np.where(total > 0, total, 1.0)
@@ -135,7 +138,7 @@ def between_subjects(residuals: FreeSlopes, codes: np.ndarray) -> Dependence:
     >>> abs(between_subjects(residuals, np.arange(20) % 10).z) < 4
     True
     """
-    slope, weight, basis, inverse, _ = residuals
+    slope, weight, basis, inverse, *_ = residuals
     members, starts = _groups(codes)
     if not members.size:
         return _dependence(0.0, 0.0)
@@ -164,7 +167,7 @@ def between_items(residuals: FreeSlopes, codes: np.ndarray) -> Dependence:
     >>> between_items(residuals, np.arange(200) // 5).z > 20
     True
     """
-    slope, weight, _, _, part = residuals
+    slope, weight, _, _, part, _ = residuals
     codes, home = _within_parts(codes, part)
     of_subjects = weight @ _indicator(part)
     of_subjects = np.where(of_subjects > 0, of_subjects, 1.0)[:, home]
@@ -215,13 +218,21 @@ def above_shuffled(residuals: FreeSlopes, codes: np.ndarray) -> float:
     return excess / max(float(np.std(shuffled)), 1e-12)
 
 
-def search_groups(residuals: FreeSlopes) -> np.ndarray | None:
+def search_groups(
+    residuals: FreeSlopes, *, is_binary: bool = False
+) -> np.ndarray | None:
     """Groups of dependent subjects without names, `[subjects]`, or None.
 
     Average linkage by the z of pairs; of its partitions the one with the largest z over
-    all pairs within groups. It is compared with that of the same residuals with random
-    signs, which are independent. Subjects then move to the group that they depend on
-    most, and groups that depend on each other merge.
+    all pairs within groups. It is compared with that of independent residuals. Subjects
+    then move to the group that they depend on most, and groups that depend on each
+    other merge.
+
+    Independent residuals are those of responses drawn anew: a response s of variance w
+    that may be right or wrong has one other value, -w / s, and stays what it is with
+    chance w / (s^2 + w). Their products are skewed: two subjects who both fail an easy
+    item agree much, which makes groups of hundreds of subjects with few items. Of other
+    responses, and of fewer than `MANY` subjects, the signs are drawn.
 
     >>> rng = np.random.default_rng(0)
     >>> slope = np.repeat(rng.normal(size=(10, 200)), 2, axis=0)
@@ -238,18 +249,30 @@ def search_groups(residuals: FreeSlopes) -> np.ndarray | None:
     best, groups = _partition(z)
     rng, null = np.random.default_rng(0), []
     for _ in range(FLIPS):
-        signs = rng.choice([-1.0, 1.0], residuals.slope.shape)
-        flipped = _projected(residuals._replace(slope=residuals.slope * signs))
-        null.append(_partition(_pairs(flipped))[0])
+        drawn = _projected(residuals._replace(slope=_drawn(residuals, rng, is_binary)))
+        null.append(_partition(_pairs(drawn))[0])
     # With few draws the spread of the maximum is uncertain: it is at least this.
     if best < np.mean(null) + ABOVE * max(float(np.std(null)), 0.25):
         return None
     return _refined(z, groups)
 
 
+def _drawn(
+    residuals: FreeSlopes, rng: np.random.Generator, is_binary: bool
+) -> np.ndarray:
+    """Slopes of independent responses with the same information."""
+    slope, weight = residuals.raw, residuals.information
+    if not is_binary or len(slope) < MANY:
+        return residuals.slope * rng.choice([-1.0, 1.0], slope.shape)
+    square = slope**2
+    stays = rng.random(slope.shape) * (square + weight) <= weight
+    other = -weight / np.where(slope == 0, np.inf, slope)
+    return np.where(stays, slope, other)
+
+
 def _pairs(residuals: FreeSlopes) -> np.ndarray:
     """Z of each pair of subjects, 0 on the diagonal."""
-    slope, weight, basis, inverse, _ = residuals
+    slope, weight, basis, inverse, *_ = residuals
     size = weight @ weight.T
     excess = slope @ slope.T
     for a, first in enumerate(basis):

@@ -81,7 +81,7 @@ def families_of(
     few = table.num_subjects <= SEARCHED[1]
     if best and (not few or above_shuffled(residuals, best.codes) > ABOVE_SHUFFLED):
         return best
-    groups = search_groups(residuals)
+    groups = search_groups(residuals, is_binary=table.kind == "binary")
     if groups is None:
         return None
     test = between_subjects(residuals, groups)

@@ -11,6 +11,7 @@ from irtjax.calibration.dependence import (
     between_items,
     between_subjects,
     residuals_of,
+    search_groups,
 )
 from irtjax.calibration.groupings import _stem_of_item, families_of
 from irtjax.calibration.relatives import intraclass_of
@@ -114,6 +115,24 @@ def residuals(related: np.ndarray, items: int, size: float):
     slope += size * rng.normal(size=(count, items))[related]
     weight, part = np.ones((count, items)), np.zeros(items, int)
     return residuals_of(slope, weight, np.linspace(-2, 2, count), part)
+
+
+@pytest.mark.parametrize("is_related", [False, True])
+def test_hundreds_of_subjects_on_few_items_are_families_only_if_they_are(is_related):
+    """Residuals of easy items are skewed: their signs are no null of them."""
+    rng = np.random.default_rng(58)
+    ability, slope = rng.normal(size=(800, 1)), rng.uniform(0.7, 1.7, 40)
+    logit = slope * ability + rng.normal(size=40)
+    chance = 1 / (1 + np.exp(-logit))
+    shift = 2 * rng.normal(size=(160, 40))[np.arange(800) // 5] * is_related
+    right = rng.random(chance.shape) < 1 / (1 + np.exp(-logit - shift))
+    information = slope**2 * chance * (1 - chance)
+    found = residuals_of(
+        slope * (right - chance), information, ability[:, 0], np.zeros(40, int)
+    )
+    assert search_groups(found) is not None
+    groups = search_groups(found, is_binary=True)
+    assert (groups is not None) == is_related
 
 
 def named(names: list[str]):
