@@ -23,16 +23,21 @@ I_tt^-1 t_i), t_i the gradient in the population.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.sparse import csr_array, issparse
 from scipy.special import expit, softmax
 from scipy.stats import chi2, f
 
 #: Bytes of the posteriors and residuals of one block of subjects.
 BLOCK_BYTES = 64_000_000
+#: Weights of nodes below this are 0; posteriors with fewer others than this share of
+#: the nodes are sparse.
+LEAST, SPARSE = 1e-14, 0.1
 
 
 class Normals(NamedTuple):
@@ -61,7 +66,7 @@ class GroupSteps(NamedTuple):
 class _Sums(NamedTuple):
     """Sums over the subjects of a group."""
 
-    at_nodes: np.ndarray  # [nodes, items] of subjects who answered.
+    at_nodes: np.ndarray  # [nodes, items] of subjects who answered, [nodes, 1] if all.
     right: np.ndarray  # [nodes, items]
     squares: np.ndarray  # [items, 2, 2] of E_i s E_i s'.
     cross: np.ndarray  # [items, 2, 2] of E_i s E_i t'.
@@ -78,41 +83,54 @@ class _Group(NamedTuple):
     theta: np.ndarray
     nodes: np.ndarray
     sd: float
+    chance: np.ndarray  # [nodes, items]
+    lost: np.ndarray  # [nodes, items] -log(1 - chance)
+    lost_of_all: np.ndarray  # [nodes]
 
     @classmethod
     def of(cls, normals: Normals, nodes: np.ndarray, k: int) -> _Group:
-        theta = normals.mean[k] + normals.sd[k] * nodes
-        return cls(normals.slope[k], normals.intercept[k], theta, nodes, normals.sd[k])
+        slope, intercept, sd = normals.slope[k], normals.intercept[k], normals.sd[k]
+        theta = normals.mean[k] + sd * nodes
+        logit = theta[:, None] * slope + intercept
+        lost = np.logaddexp(0, logit)
+        chance, of_all = np.exp(logit - lost), lost.sum(axis=1)
+        return cls(slope, intercept, theta, nodes, sd, chance, lost, of_all)
 
-    @property
-    def logit(self) -> np.ndarray:
-        """`[nodes, items]` logits."""
-        return self.theta[:, None] * self.slope + self.intercept
+    def with_items(self, at: np.ndarray) -> _Group:
+        """Of other parameters `[items, 2]`."""
+        chance = expit(self.theta[:, None] * at[:, 0] + at[:, 1])
+        return self._replace(slope=at[:, 0], intercept=at[:, 1], chance=chance)
 
     @property
     def of_population(self) -> np.ndarray:
         """`[nodes, 2]` gradient t of the log density in mean and log sd."""
         return np.stack([self.nodes / self.sd, self.nodes**2 - 1], axis=1)
 
-    def posterior(self, right: np.ndarray, seen: np.ndarray) -> np.ndarray:
-        """`[subjects, nodes]` posteriors."""
-        logit = self.logit
+    def posterior(self, right: np.ndarray, seen: np.ndarray | None) -> Any:
+        """`[subjects, nodes]` posteriors, sparse where they are narrow."""
         # sum_j y logit - log(1 + exp(logit)) over what was answered.
-        log_lik = (right * seen) @ logit.T - seen @ np.logaddexp(0, logit).T
-        return softmax(log_lik - self.nodes**2 / 2, axis=1)
+        weight = right if seen is None else right * seen
+        linear = np.outer(weight @ self.slope, self.theta)
+        linear += (weight @ self.intercept)[:, None]
+        lost = self.lost_of_all if seen is None else seen @ self.lost.T
+        weight = softmax(linear - lost - self.nodes**2 / 2, axis=1)
+        weight[weight < LEAST] = 0
+        few = np.count_nonzero(weight) < SPARSE * weight.size
+        return csr_array(weight) if few else weight
 
     def residuals(
-        self, right: np.ndarray, seen: np.ndarray, posterior: np.ndarray
+        self, right: np.ndarray, seen: np.ndarray | None, posterior: Any
     ) -> np.ndarray:
         """`[subjects, items, 2]` expectations of (y - P) (theta, 1)."""
-        chance = expit(self.logit)
-        level = right - posterior @ chance
-        slopes = right * (posterior @ self.theta)[:, None]
-        slopes -= posterior @ (self.theta[:, None] * chance)
-        return np.stack([slopes * seen, level * seen], axis=2)
+        out = np.empty((*right.shape, 2))
+        out[..., 1] = right - posterior @ self.chance
+        out[..., 0] = right * (posterior @ self.theta)[:, None]
+        scaled = posterior * self.theta
+        out[..., 0] -= (csr_array(scaled) if issparse(scaled) else scaled) @ self.chance
+        return out if seen is None else out * seen[..., None]
 
 
-def _group_sums(right: np.ndarray, seen: np.ndarray, group: _Group) -> _Sums:
+def _group_sums(right: np.ndarray, seen: np.ndarray | None, group: _Group) -> _Sums:
     """The sums of a block of subjects of one group."""
     posterior = group.posterior(right, seen)
     residual = group.residuals(right, seen, posterior)
@@ -121,28 +139,27 @@ def _group_sums(right: np.ndarray, seen: np.ndarray, group: _Group) -> _Sums:
     for a, b in ((0, 0), (0, 1), (1, 1)):
         product = np.einsum("ij,ij->j", residual[..., a], residual[..., b])
         squares[:, a, b] = squares[:, b, a] = product
+    everyone = posterior.sum(axis=0)
     return _Sums(
-        posterior.T @ seen,
-        posterior.T @ (right * seen),
+        everyone[:, None] if seen is None else posterior.T @ seen,
+        posterior.T @ (right if seen is None else right * seen),
         squares,
         np.einsum("ija,ib->jab", residual, gradient, optimize=True),
         gradient.T @ gradient,
-        posterior.sum(axis=0),
+        everyone,
         residual.sum(axis=0),
     )
 
 
 def _blocks(
     right: np.ndarray, seen: np.ndarray | None, rows: np.ndarray, num_nodes: int
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
     """Rows in blocks of `BLOCK_BYTES`, with their responses and what was observed."""
     size = max(1, BLOCK_BYTES // (8 * (4 * right.shape[1] + num_nodes)))
     for start in range(0, len(rows), size):
         block = rows[start : start + size]
         values = np.asarray(right[block], np.float64)
-        there = np.ones_like(values)
-        if seen is not None:
-            there = np.asarray(seen[block], np.float64)
+        there = None if seen is None else np.asarray(seen[block], np.float64)
         yield block, values, there
 
 
@@ -166,8 +183,9 @@ def group_steps(
     for k in range(len(normals.mean)):
         group, rows = _Group.of(normals, nodes, k), np.flatnonzero(codes == k)
         blocks = _blocks(right, seen, rows, len(nodes))
-        parts = [_group_sums(values, there, group) for _, values, there in blocks]
-        total = _Sums(*(np.sum(x, axis=0) for x in zip(*parts, strict=True)))
+        parts = (_group_sums(values, there, group) for _, values, there in blocks)
+        add = lambda a, b: _Sums(*(x + y for x, y in zip(a, b, strict=True)))
+        total = functools.reduce(add, parts)
         solved.append(_solved(total, group))
     return GroupSteps(*(np.stack(x) for x in zip(*solved, strict=True)))
 
@@ -175,7 +193,7 @@ def group_steps(
 def _solved(total: _Sums, group: _Group) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Steps and informations of the items of a group, and I_xt I_tt^-1."""
     theta, nodes, sd = group.theta, group.nodes, group.sd
-    chance = expit(group.logit)
+    chance = group.chance
     wrong = total.at_nodes - total.right
     # Complete information less the variance of the gradient given the responses.
     variance = total.right * (1 - chance) ** 2 + wrong * chance**2
@@ -226,7 +244,7 @@ def subject_residuals(
         group, rows = _Group.of(normals, nodes, k), np.flatnonzero(codes == k)
         other = group
         if at is not None:
-            other = group._replace(slope=at[k, :, 0], intercept=at[k, :, 1])
+            other = group.with_items(at[k])
         for block, values, there in _blocks(right, seen, rows, len(nodes)):
             posterior = group.posterior(values, there)
             own = other.residuals(values, there, posterior)
