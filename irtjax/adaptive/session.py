@@ -673,10 +673,10 @@ def _one_subject(source: Any, table: Any) -> tuple[dict[str, float], Population]
         raise ValueError(
             f"subject_table has {len(subjects):,} subjects: a test is of one"
         )
-    names = covariate_names(source)
+    covariates = covariate_names(source)
     dtype = jnp.asarray(source.parameters.items[0]).dtype
     normal = (jnp.asarray(float(x[0]), dtype) for x in (prior.mean, prior.sd))
-    return dict(zip(names, values[0].tolist(), strict=True)), Population(*normal)
+    return dict(zip(covariates, values[0].tolist(), strict=True)), Population(*normal)
 
 
 def _plain_numbers(rules: Mapping[str, Any]) -> Any:

@@ -60,23 +60,23 @@ def read_covariates(
     place = "subject_table"
     if isinstance(subject_table, str | Path):
         place = "--subject-table"
-    names = covariate_names(fit)
-    if not names:
+    covariates = covariate_names(fit)
+    if not covariates:
         raise ValueError(
             f"{place}: the fit has no covariates of subjects: fit a multilevel model"
             " with subject_covariates (--subject-table FILE --subject-covariates NAME)"
         )
     if isinstance(subject_table, Mapping):
-        other = [str(x) for x in subject_table if x not in (*names, "subject")]
+        other = [str(x) for x in subject_table if x not in (*covariates, "subject")]
         if other:
             raise ValueError(
                 f"{place}: unknown covariate {other[0]!r}; the fit has"
-                f" {', '.join(names)}"
+                f" {', '.join(covariates)}"
             )
         if not len(names) and "subject" not in subject_table:
             raise ValueError(f"{place} has no column 'subject' with the names")
     labels = np.asarray(names, dtype=object)
-    features = read_features(subject_table, labels, "subject", names, option=place)
+    features = read_features(subject_table, labels, "subject", covariates, option=place)
     for name, values in features.labels.items():
         raise ValueError(
             f"{place}: column {name!r}, {str(features.names[0])!r}: {str(values[0])!r}"
