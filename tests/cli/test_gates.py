@@ -195,7 +195,7 @@ def example_steps() -> list[list[str]]:
 def test_the_example_of_github_actions_has_known_options():
     fit, compared = example_steps()
     for command, *arguments in (fit, compared):
-        described = run(command, "--help").stdout
+        described = run(command, "--help-all").stdout
         options = [x for x in arguments if x.startswith("--")]
         assert options and all(option in described for option in options)
 
