@@ -22,15 +22,7 @@ TABLES = "correlates.csv", "measures.csv", "convergence.csv"
 class OutsideOptions:
     """Columns of the table of subjects: each field is an option."""
 
-    subjects: Annotated[
-        Path | None,
-        opt.option(
-            "Table with a row for each subject: columns subject, and others.",
-            "--subjects",
-            "--subject-table",
-            metavar="TABLE",
-        ),
-    ] = None
+    subjects: opt.SubjectColumns = None
     column: Annotated[
         list[str] | None,
         opt.option("Column of numbers; repeat it.", metavar="COLUMN"),

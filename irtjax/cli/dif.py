@@ -60,15 +60,7 @@ def dif_command(
             metavar="COLUMN",
         ),
     ],
-    subjects: Annotated[
-        Path | None,
-        opt.option(
-            "Table with a row for each subject: columns subject, and others.",
-            "--subjects",
-            "--subject-table",
-            metavar="TABLE",
-        ),
-    ] = None,
+    subjects: opt.SubjectColumns = None,
     out: Annotated[
         Path | None, opt.out("DIR", "Folder for tables and a figure.")
     ] = None,

@@ -105,6 +105,15 @@ KeepResponses = Annotated[
     ),
 ]
 Seed = Annotated[int, option("Seed of everything random.", min=0)]
+SubjectColumns = Annotated[
+    Path | None,
+    option(
+        "Table with a row for each subject: columns subject, and others.",
+        "--subjects",
+        "--subject-table",
+        metavar="TABLE",
+    ),
+]
 Bounds = Annotated[
     tuple[float, float] | None,
     option("Lowest and highest possible score, if not 0 and 1.", metavar="LOW HIGH"),

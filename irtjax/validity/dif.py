@@ -185,7 +185,7 @@ def dif(
     if data.kind != "binary":
         raise ValueError(
             f"differential functioning needs right and wrong responses, and these are"
-            f" {data.kind}: write 1 for what counts as right and 0 for the rest"
+            f" {data.kind}: write 1 for what counts as right and 0 for other scores"
         )
     name, groups = subject_groups(data, group, reference)
     check_groups(data, name, groups)

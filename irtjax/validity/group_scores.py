@@ -89,6 +89,7 @@ class _Group(NamedTuple):
 
     @classmethod
     def of(cls, normals: Normals, nodes: np.ndarray, k: int) -> _Group:
+        """Group k of the estimates."""
         slope, intercept, sd = normals.slope[k], normals.intercept[k], normals.sd[k]
         theta = normals.mean[k] + sd * nodes
         logit = theta[:, None] * slope + intercept

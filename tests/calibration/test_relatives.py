@@ -127,11 +127,11 @@ def test_hundreds_of_subjects_on_few_items_are_families_only_if_they_are(is_rela
     shift = 2 * rng.normal(size=(160, 40))[np.arange(800) // 5] * is_related
     right = rng.random(chance.shape) < 1 / (1 + np.exp(-logit - shift))
     information = slope**2 * chance * (1 - chance)
-    found = residuals_of(
+    residual = residuals_of(
         slope * (right - chance), information, ability[:, 0], np.zeros(40, int)
     )
-    assert search_groups(found) is not None
-    groups = search_groups(found, is_binary=True)
+    assert search_groups(residual) is not None
+    groups = search_groups(residual, is_binary=True)
     assert (groups is not None) == is_related
 
 

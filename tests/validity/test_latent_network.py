@@ -35,8 +35,8 @@ def test_logits_given_the_other_responses_are_those_of_enumeration():
     patterns = np.array(list(itertools.product([0.0, 1.0], repeat=4)))
     factors = np.where(patterns[:, None] > 0, chances, 1 - chances)
     joint = dict(zip(map(tuple, patterns), factors.prod(axis=2) @ weights, strict=True))
-    found = conditional_logits(patterns, chances, np.log(weights))
-    for pattern, row in zip(patterns, found, strict=True):
+    logits = conditional_logits(patterns, chances, np.log(weights))
+    for pattern, row in zip(patterns, logits, strict=True):
         for item in range(4):
             one, zero = pattern.copy(), pattern.copy()
             one[item], zero[item] = 1, 0

@@ -91,8 +91,8 @@ def test_recomputed_values_of_lsat7(lsat7, method):
     result = irtjax.network(lsat7, method)
     # Half a unit of the last decimal, and as much for the other program's stop.
     assert abs(result.log_likelihood - value) < 1e-4
-    found = result.table.column("threshold").to_numpy()
-    np.testing.assert_allclose(found, thresholds, atol=1e-4)
+    estimates = result.table.column("threshold").to_numpy()
+    np.testing.assert_allclose(estimates, thresholds, atol=1e-4)
     np.testing.assert_allclose(result.weights[PAIRS], weights, atol=1e-4)
     size = np.abs(result.weights).sum(axis=1)
     np.testing.assert_allclose(result.table.column("strength").to_numpy(), size)
