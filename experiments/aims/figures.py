@@ -5,9 +5,9 @@
     python experiments/aims/figures.py --out FIGURES --only posterior
 
 `matrix` (2.1, 4.2.1), `curves` (2.3.1), `gradient` (4.2.3), `em` (4.4.2), `shrinkage`
-(4.5.3), `posterior` (4.5.4), `information` (4.7.2), `tests` (4.7.3). The printed
-programs are recomputed with NumPy. Each part returns its figure and the rows that the
-book prints.
+(4.5.3), `posterior` (4.5.4), `penalty` (4.6.2), `information` (4.7.2), `tests` (4.7.3),
+`semantic` (6.1, 6.5), `filtering` (6.6). The printed programs are recomputed with NumPy
+and scipy. Each part returns its figure and the rows that the book prints.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import irtjax
+from experiments.aims import prediction_figures
 from experiments.aims.book import PRINTED, problem, solved, truth
 from experiments.tabulate import aligned, write_csv
 from irtjax.adaptive import ItemBank
@@ -346,9 +347,14 @@ PARTS = {
     "em": em,
     "shrinkage": shrinkage,
     "posterior": posterior,
+    "penalty": prediction_figures.penalty,
     "information": information,
     "tests": tests,
+    "semantic": prediction_figures.semantic,
+    "filtering": prediction_figures.filtering,
 }
+#: Parts of data that are not in this repository.
+OF_SHARED_DATA = "semantic", "filtering"
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, list[dict[str, Any]]]:
@@ -362,6 +368,9 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, list[dict[str, Any
     options.out.mkdir(parents=True, exist_ok=True)
     tables = {}
     for name in options.only or PARTS:
+        if name in OF_SHARED_DATA and not prediction_figures.SHARED.is_dir():
+            print(f"{name}: not drawn, for there is no {prediction_figures.SHARED}")
+            continue
         figure, rows = PARTS[name](options.full)
         save_figure(figure, options.out / f"{name}.png")
         if rows:

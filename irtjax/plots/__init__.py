@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from irtjax.plots.curves import plot_test_information as plot_test_information
     from irtjax.plots.dif import plot_dif as plot_dif
     from irtjax.plots.expected_score import plot_test_score as plot_test_score
+    from irtjax.plots.filtering import plot_filter as plot_filter
     from irtjax.plots.flow import plot_rank_flow as plot_rank_flow
     from irtjax.plots.history import plot_history as plot_history
     from irtjax.plots.lengths import plot_latency as plot_latency
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from irtjax.plots.response_matrix import (
         plot_response_matrix as plot_response_matrix,
     )
+    from irtjax.plots.semantic import plot_semantic_space as plot_semantic_space
     from irtjax.plots.shrink import plot_subset_errors as plot_subset_errors
     from irtjax.plots.sources import plot_sources as plot_sources
     from irtjax.plots.stability import plot_rank_ribbons as plot_rank_ribbons
@@ -61,6 +63,7 @@ __all__ = [
     "plot_dif",
     "plot_difficulty_discrimination",
     "plot_dimensions",
+    "plot_filter",
     "plot_flagged_items",
     "plot_history",
     "plot_item_information",
@@ -75,6 +78,7 @@ __all__ = [
     "plot_rank_ribbons",
     "plot_ranked",
     "plot_response_matrix",
+    "plot_semantic_space",
     "plot_sources",
     "plot_structure",
     "plot_subset_errors",
@@ -99,6 +103,7 @@ __getattr__ = loader(
         "irtjax.plots.curves": "plot_item_information plot_item_response_functions"
         " plot_test_information",
         "irtjax.plots.dif": "plot_dif",
+        "irtjax.plots.filtering": "plot_filter",
         "irtjax.plots.flow": "plot_rank_flow",
         "irtjax.plots.history": "plot_history",
         "irtjax.plots.lengths": "plot_latency",
@@ -108,6 +113,7 @@ __getattr__ = loader(
         " plot_profiles",
         "irtjax.plots.parameters": "plot_item_parameters",
         "irtjax.plots.response_matrix": "plot_response_matrix",
+        "irtjax.plots.semantic": "plot_semantic_space",
         "irtjax.plots.shrink": "plot_subset_errors",
         "irtjax.plots.sources": "plot_sources",
         "irtjax.plots.stability": "plot_rank_ribbons",

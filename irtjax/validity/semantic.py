@@ -42,6 +42,8 @@ class SemanticSpace(HasTable):
             `cosine_to`, `pairs`, mean `tetrachoric` with `tetrachoric_lower` and
             `tetrachoric_upper` (band of simulated tables), mean `residual` correlation
             with its band.
+        pairs: A row for each pair of items, at most 20,000 of them at random:
+            `first`, `second`, `cosine`, `tetrachoric` and `residual` correlation.
         correlation: Of the cosines with the tetrachoric and with the residual
             correlations: value, and band of simulated tables, by name.
         subjects: Number of subjects.
@@ -51,6 +53,7 @@ class SemanticSpace(HasTable):
     title = "Semantic and behavioural space"
 
     table: pa.Table
+    pairs: pa.Table
     correlation: dict[str, tuple[float, float, float]]
     subjects: int
     sentence: str
@@ -111,10 +114,13 @@ def semantic_space(
     cosine = _cosines(features, pairs)
     edges = np.quantile(cosine, np.linspace(0, 1, BINS + 1))
     bins = np.clip(np.searchsorted(edges, cosine, "right") - 1, 0, BINS - 1)
-    own = _summary(np.asarray(table.values, float), pairs, cosine, bins)
+    observed = _correlations(np.asarray(table.values, float), pairs)
+    own = _summary(observed, cosine, bins)
     null = np.array(
         [
-            _summary((rng.random(p.shape) < p) * 1.0, pairs, cosine, bins)
+            _summary(
+                _correlations((rng.random(p.shape) < p) * 1.0, pairs), cosine, bins
+            )
             for p in simulated_chances(table, rng, tables)
         ]
     )
@@ -139,7 +145,17 @@ def semantic_space(
         f"Cosines of features correlate {value:.3f} with residual correlations of"
         f" responses{band if tables else ''} ({table.num_subjects:,} subjects)."
     )
-    return SemanticSpace(pa.table(columns), correlation, table.num_subjects, sentence)
+    names = table.items.astype(str)
+    each = {
+        "first": pa.array(names[pairs[0]].tolist(), pa.string()),
+        "second": pa.array(names[pairs[1]].tolist(), pa.string()),
+        "cosine": cosine,
+        "tetrachoric": observed[0],
+        "residual": observed[1],
+    }
+    return SemanticSpace(
+        pa.table(columns), pa.table(each), correlation, table.num_subjects, sentence
+    )
 
 
 def _pairs(items: int, rng: np.random.Generator) -> np.ndarray:
@@ -159,16 +175,21 @@ def _cosines(features: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     return np.sum(scaled[first] * scaled[second], axis=1)
 
 
-def _summary(values, pairs, cosine, bins) -> np.ndarray:
-    """Means by bin, of all, and correlation with cosines; NaN pairs are left out."""
+def _correlations(values: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """Tetrachoric and residual correlation of each pair, `[2, pairs]`."""
     first, second = pairs
     score = values.mean(axis=1)
     base = np.linalg.qr(np.stack([np.ones_like(score), score, score**2], axis=1))[0]
     rest = values - base @ (base.T @ values)
     rest /= np.maximum(np.linalg.norm(rest, axis=0), 1e-12)
     residual = np.sum(rest[:, first] * rest[:, second], axis=0)
+    return np.stack([_tetrachorics(values, pairs), residual])
+
+
+def _summary(correlations: np.ndarray, cosine, bins) -> np.ndarray:
+    """Means by bin, of all, and correlation with cosines; NaN pairs are left out."""
     rows = []
-    for correlation in (_tetrachorics(values, pairs), residual):
+    for correlation in correlations:
         valid = np.isfinite(correlation)
         own, place = correlation[valid], bins[valid]
         number = np.maximum(np.bincount(place, minlength=BINS), 1)

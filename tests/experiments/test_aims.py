@@ -170,6 +170,31 @@ def test_figures_of_the_book(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_loss_by_penalty_is_the_printed_one(tmp_path):
+    rows = figures.main(["--out", str(tmp_path), "--only", "penalty"])["penalty"]
+    # Recomputed by an independent program, to four digits.
+    printed = [-0.5146, -0.5144, -0.5132, -0.5103, -0.5096, -0.5118, -0.5248]
+    assert [row["printed"] for row in rows] == pytest.approx(printed, abs=6e-5)
+    # Abilities that are integrated over lose less without a penalty.
+    assert sum(row["ours"] is not None for row in rows) == 2
+    assert all(row["ours"] > row["printed"] for row in rows if row["ours"])
+    assert (tmp_path / "penalty.png").is_file()
+
+
+@pytest.mark.slow
+def test_figures_of_similar_tasks_and_of_a_filter(tmp_path, shared_data):
+    parts = ["semantic", "filtering"]
+    tables = figures.main(["--out", str(tmp_path), "--only", *parts])
+    assert {x.stem for x in tmp_path.glob("*.png")} == {*parts}
+    # One ability alone spreads similar tasks' correlations about as widely.
+    responses, simulated = tables["semantic"]
+    width, null = (x["97.5 %"] - x["2.5 %"] for x in (responses, simulated))
+    assert 0.5 < width / null < 2
+    negative = [row["negative"] for row in tables["filtering"]]
+    assert negative[0] > 0.05 and negative[-1] < 0.01
+
+
+@pytest.mark.slow
 def test_correlations_without_errors_small(tmp_path):
     tables = validity.main(["--out", str(tmp_path)])
     # 20 intervals of 95 %: four standard errors are 19 points.
