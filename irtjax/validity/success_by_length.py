@@ -209,15 +209,15 @@ def fit_curves(counts: RunCounts, assumptions: Assumptions) -> SuccessCurves:
     meat = scores.T @ scores * number / max(number - 1, 1)
     subjects = len(counts.right)
     intercept, slope, sd = model.split(point)
+    sign = np.ones(len(point))
     if sd < 0:  # The likelihood is that of |tau|.
-        bread[-1], bread[:, -1] = -bread[-1], -bread[:, -1]
-        meat[-1], meat[:, -1] = -meat[-1], -meat[:, -1]
+        sign[-1] = -1
     return SuccessCurves(
         intercept,
         np.broadcast_to(slope, subjects).copy(),
         abs(sd),
         float(counts.length.mean()),
-        bread @ meat @ bread,
+        np.outer(sign, sign) * (bread @ meat @ bread),
         moments.value,
         len(point),
         converged,

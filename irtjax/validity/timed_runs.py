@@ -87,20 +87,17 @@ def _names(table: pa.Table, columns: dict[str, str]) -> dict[str, str | None]:
 
 def _numbers(table: pa.Table, name: str) -> np.ndarray:
     """A column as numbers, NaN where there is none."""
-    import pyarrow as pa
-
-    column = table[name]
-    if pa.types.is_string(column.type):
+    numbers = []
+    for row, value in enumerate(table[name].to_pylist()):
         # Columns of CSV files are text, empty where there is no number.
-        column = pa.chunked_array(
-            [[x or None for x in column.to_pylist()]], pa.string()
-        )
-    try:
-        column = column.cast(pa.float64())
-    except pa.ArrowException as error:
-        text = " ".join(str(error).split())
-        raise ValueError(f"column {name!r} has no numbers: {text}") from None
-    return column.to_numpy(zero_copy_only=False)
+        try:
+            numbers.append(np.nan if value in (None, "") else float(value))
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"column {name!r}, row {row + 1}: {value!r} is not a number; write one,"
+                " or leave the cell empty"
+            ) from None
+    return np.array(numbers, np.float64)
 
 
 def _labels(table: pa.Table, name: str) -> np.ndarray:

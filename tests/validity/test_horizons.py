@@ -15,6 +15,7 @@ from irtjax.validity.success_by_length import (
     LINKS,
     Assumptions,
     RunCounts,
+    _Model,
     fit_curves,
     predictor,
 )
@@ -241,7 +242,7 @@ def altered(**columns):
         (
             {"minutes": lambda x: ["long"] * len(x)},
             {},
-            "column 'minutes' has no numbers",
+            "column 'minutes', row 1: 'long' is not a number; write one",
         ),
         ({"minutes": lambda x: [1e3 / y for y in x]}, {}, "does not fall with the min"),
         ({}, {"dates": {"model 0": "soon"}}, "date 'soon' of 'model 0' is none: write"),
@@ -256,6 +257,26 @@ def test_wrong_input_is_refused_in_one_line(columns, settings, message):
     with pytest.raises(ValueError, match=message) as refused:
         irtjax.horizons(altered(**columns), **settings)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("slope", ["common", "own"])
+def test_the_sign_of_the_difficulties_changes_no_error(slope, monkeypatch):
+    """The likelihood is that of their absolute standard deviation."""
+    counts, _ = simulate(np.random.default_rng(9), 40, 40, 3, sds=(0.0, 1.0))
+    assumed = Assumptions(slope=slope)
+    curves = fit_curves(counts, assumed)
+    start = _Model.start
+
+    def negative(model):
+        point = start(model)
+        return np.append(point[:-1], -point[-1])
+
+    monkeypatch.setattr(_Model, "start", negative)
+    mirrored = fit_curves(counts, assumed)
+    covariance = mirrored.log_covariance(0.8, marginal=True)
+    np.testing.assert_allclose(
+        covariance, curves.log_covariance(0.8, marginal=True), rtol=1e-3, atol=1e-6
+    )
 
 
 def test_curves_that_are_steps_are_refused():
