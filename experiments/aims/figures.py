@@ -4,10 +4,11 @@
     python experiments/aims/figures.py --out FIGURES --full        # as in the README
     python experiments/aims/figures.py --out FIGURES --only posterior
 
-`matrix` (2.1, 4.2.1), `curves` (2.3.1), `gradient` (4.2.3), `em` (4.4.2), `shrinkage`
-(4.5.3), `posterior` (4.5.4), `penalty` (4.6.2), `information` (4.7.2), `tests` (4.7.3),
-`semantic` (6.1, 6.5), `filtering` (6.6). The printed programs are recomputed with NumPy
-and scipy. Each part returns its figure and the rows that the book prints.
+`matrix` (2.1, 4.2.1), `curves` (2.3.1), `gradient` (4.2.3, 4.2.5), `em` (4.4.2),
+`shrinkage` (4.5.3), `posterior` (4.5.4), `penalty` (4.6.2), `information` (4.7.2),
+`tests` (4.7.3), `semantic` (6.1, 6.5), `filtering` (6.6). The printed programs are
+recomputed with NumPy and scipy. Each part returns its figure and the rows that the
+book prints.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import expit
+from scipy.optimize import minimize
+from scipy.special import expit, logsumexp
 
 if __name__ == "__main__":
     # As a script this file knows its own folder only.
@@ -30,11 +32,12 @@ if __name__ == "__main__":
 
 import irtjax
 from experiments.aims import prediction_figures
-from experiments.aims.book import PRINTED, problem, solved, truth
+from experiments.aims.book import problem, solved, truth
 from experiments.tabulate import aligned, write_csv
 from irtjax.adaptive import ItemBank
 from irtjax.estimators.posterior import summary
 from irtjax.estimators.posterior.sample import sample
+from irtjax.inference.scores import score
 from irtjax.models.catalogue import rasch
 from irtjax.models.model import Population
 from irtjax.models.priors import Normal
@@ -49,19 +52,30 @@ ABILITY, ITEMS = 0.5, 20
 Part = tuple[Any, list[dict[str, Any]]]
 
 
+def whole_numbers(axes: Any, text: str) -> None:
+    """Names an axis of counts, and marks whole numbers alone."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+    axes.set_xlabel(text)
+
+
 def correlation(first: np.ndarray, second: np.ndarray) -> float:
     """Of estimates with the truth."""
     return float(np.corrcoef(first, second)[0, 1])
 
 
-def joint_estimates(penalised: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Abilities and difficulties by maximum likelihood, or with the book's priors."""
+def joint_fit(penalised: bool) -> irtjax.Fit:
+    """Joint estimates by maximum likelihood, or with the book's priors."""
     if penalised:
         chosen = problem(rasch({"intercept": Normal(0.0, SD)}))
-        fit = solved(chosen, irtjax.MM(tolerance=1e-7))
-    else:
-        fit = solved(problem(rasch(None)), irtjax.Gradient(None, penalty=0.0))
-    parameters = fit.parameters
+        return solved(chosen, irtjax.MM(tolerance=1e-7))
+    return solved(problem(rasch(None)), irtjax.Gradient(None, penalty=0.0))
+
+
+def joint_estimates(penalised: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Abilities and difficulties of a joint fit."""
+    parameters = joint_fit(penalised).parameters
     return np.asarray(parameters.theta), -np.asarray(parameters.items.intercept)
 
 
@@ -111,90 +125,154 @@ def printed_gradient() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return theta, beta, np.array(history)
 
 
-def gradient(full: bool) -> Part:
-    """Convergence, and estimates against the truth."""
-    del full
-    theta, beta, values = truth()
-    ours, printed = joint_estimates(False), printed_gradient()
-    log_odds = ours[0][:, None] - ours[1]
-    best = float(np.sum(values * log_odds - np.logaddexp(0, log_odds)))
-    figure, panels = style.new_figure(9.5, 3.0, 3, grid="y")
-    panels[0].plot(printed[2], color=style.PALETTE[1], label="printed program")
-    panels[0].axhline(best, color=style.PALETTE[0], label="maximum")
-    panels[0].set_ylim(best - 60, best + 5)
-    panels[0].set_xlabel("step")
-    panels[0].legend(fontsize=7, frameon=False)
-    style.title(panels[0], "Log-likelihood")
-    parts = zip(
-        ("abilities", "difficulties"), (theta, beta), ours, printed, strict=False
+def printed_lbfgs() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The book's L-BFGS (4.2.5), by scipy from 0: as `printed_gradient`."""
+    values = truth()[2]
+    log_odds = lambda point: point[:100, None] - point[100:]
+
+    def objective(point: np.ndarray) -> tuple[float, np.ndarray]:
+        rest = values - expit(log_odds(point))
+        loss = np.sum(np.logaddexp(0, log_odds(point)) - values * log_odds(point))
+        return float(loss), np.concatenate([-rest.sum(axis=1), rest.sum(axis=0)])
+
+    history = []
+    result = minimize(
+        objective,
+        np.zeros(150),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 200},
+        callback=lambda point: history.append(-objective(point)[0]),
     )
-    for axes, (name, true, own, other) in zip(panels[1:], parts, strict=True):
-        _recovery(axes, true, {"printed program": other, "ours": own})
-        style.title(axes, f"Recovery of {name}")
+    return result.x[:100], result.x[100:], np.array(history)
+
+
+def gradient(full: bool) -> Part:
+    """Convergence, and estimates against the truth, of 4.2.3 and 4.2.5."""
+    del full
+    theta, beta, _ = truth()
+    fit = joint_fit(False)
+    history = np.asarray(fit.trace)[: int(fit.num_steps)]
+    ours = np.asarray(fit.parameters.theta), -np.asarray(fit.parameters.items.intercept)
+    runs = {
+        "printed gradient ascent": printed_gradient(),
+        "printed L-BFGS": printed_lbfgs(),
+        "ours, L-BFGS": (*ours, history),
+    }
+    best = max(x[2].max() for x in runs.values()) + 1e-6
+    figure, panels = style.new_figure(10.5, 3.4, 3, grid="y")
+    colors = [style.PALETTE[k] for k in (1, 2, 0)]
+    for (name, run), color in zip(runs.items(), colors, strict=True):
+        steps = np.arange(1, len(run[2]) + 1)
+        panels[0].loglog(steps, best - run[2], color=color, label=name)
+    panels[0].set_xlabel("step")
+    panels[0].set_ylabel("log-likelihood below the maximum")
+    style.title(panels[0], "Convergence")
+    shown = [runs["printed gradient ascent"], runs["ours, L-BFGS"]]
+    for k, (name, true) in enumerate((("abilities", theta), ("difficulties", beta))):
+        estimates = {"printed gradient ascent": shown[0][k], "ours": shown[1][k]}
+        _recovery(panels[k + 1], true, estimates)
+        style.title(panels[k + 1], f"Recovery of {name}")
+    panels[0].legend(fontsize=7, frameon=False)
+    first = shown[0]
     rows = [
         {
             "program": name,
-            "log-likelihood": f"{value:,.3f}",
-            "r abilities": correlation(theta, estimates[0]),
-            "r difficulties": correlation(beta, estimates[1]),
+            "log-likelihood": f"{run[2][-1]:,.3f}",
+            "steps": len(run[2]),
+            "r abilities": correlation(theta, run[0]),
+            "r difficulties": correlation(beta, run[1]),
+            "of gradient ascent": min(correlation(run[k], first[k]) for k in (0, 1)),
         }
-        for name, estimates, value in (
-            ("printed", printed, float(printed[2][-1])),
-            ("ours", ours, best),
-        )
+        for name, run in runs.items()
     ]
     return figure, rows
 
 
 def _recovery(axes: Any, true: np.ndarray, estimates: dict[str, np.ndarray]) -> None:
-    """Estimates against true values, each around its mean."""
+    """Estimates against true values, each around its mean; the last is ours."""
     true = true - true.mean()
     for k, (name, values) in enumerate(estimates.items()):
-        size = 16 - 8 * k
-        axes.scatter(
-            true, values - values.mean(), size, color=style.PALETTE[1 - k], label=name
-        )
+        place = len(estimates) - 1 - k
+        look = {"color": style.PALETTE[place], "label": name}
+        axes.scatter(true, values - values.mean(), 8 + 8 * place, **look)
     ends = np.array([true.min(), true.max()])
     axes.plot(ends, ends, color=style.GREY, lw=0.8)
-    axes.set_xlabel("true")
+    axes.set_xlabel("true, around the mean")
+    axes.set_ylabel("estimate, around the mean")
     axes.legend(fontsize=7, frameon=False)
 
 
+def printed_em() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The book's EM (4.4.2): abilities, difficulties, log-likelihoods after steps."""
+    nodes, weights = np.polynomial.hermite.hermgauss(21)
+    nodes, weights = nodes * 2**0.5, weights / np.pi**0.5
+    values, beta, history = truth()[2], np.zeros(50), []
+
+    def posterior() -> tuple[np.ndarray, float]:
+        log_odds = nodes[:, None] - beta
+        joint = values @ log_odds.T - np.logaddexp(0, log_odds).sum(axis=1)
+        joint += np.log(weights)
+        total = logsumexp(joint, axis=1)
+        return np.exp(joint - total[:, None]), float(total.sum())
+
+    for _ in range(50):
+        weight, value = posterior()
+        history.append(value)
+        for _ in range(5):
+            chance = expit(nodes[:, None] - beta)
+            expected = weight.sum(axis=0) @ chance
+            slope = weight.sum(axis=0) @ (chance * (1 - chance))
+            beta = beta + (expected - values.sum(axis=0)) / slope
+        beta = beta - beta.mean()
+    weight, value = posterior()
+    return weight @ nodes, beta, np.array([*history[1:], value])
+
+
 def em(full: bool) -> Part:
-    """Marginal log-likelihood after each step, and difficulties against the truth."""
+    """Marginal log-likelihood after each step, and estimates against the truth."""
     del full
-    method = irtjax.EM(jnp.asarray(equal_nodes(-6.0, 6.0, 121)))
-    fit = solved(problem(rasch(None)), method)
+    chosen = problem(rasch(None))
+    fit = solved(chosen, irtjax.EM(jnp.asarray(equal_nodes(-6.0, 6.0, 121))))
     history = np.asarray(fit.trace)[: int(fit.num_steps)]
-    figure, panels = style.new_figure(6.5, 3.0, 2, grid="y")
-    steps = np.arange(1, len(history) + 1)
-    panels[0].plot(steps, history, color=style.PALETTE[0], label="ours")
-    end = PRINTED["EM"][0]
-    panels[0].axhline(end, color=style.PALETTE[1], label="end of the printed program")
-    panels[0].set_xlabel("step")
-    panels[0].legend(fontsize=7, frameon=False)
-    style.title(panels[0], "Log-likelihood")
     difficulty = -np.asarray(fit.parameters.items.intercept)
-    _recovery(panels[1], truth()[1], {"ours": difficulty})
-    style.title(panels[1], "Recovery of difficulties")
-    row = {"steps": len(steps), "log-likelihood": f"{history[-1]:,.3f}"}
-    return figure, [row | {"r difficulties": correlation(truth()[1], difficulty)}]
+    items, population = fit.parameters.items, fit.parameters.population
+    scores = score(chosen.model, items, population, chosen.data)
+    ours = np.asarray(scores.ability), difficulty
+    printed = printed_em()
+    figure, panels = style.new_figure(10.5, 3.4, 3, grid="y")
+    lines = ("printed program", printed[2]), ("ours", history)
+    for k, (name, values) in enumerate(lines):
+        steps = np.arange(1, len(values) + 1)
+        panels[0].semilogx(steps, values, color=style.PALETTE[1 - k], label=name)
+    panels[0].set_xlabel("step")
+    panels[0].set_ylabel("marginal log-likelihood")
+    panels[0].legend(fontsize=7, frameon=False)
+    style.title(panels[0], "Convergence")
+    rows = [
+        {"program": name, "steps": len(values), "log-likelihood": f"{values[-1]:,.3f}"}
+        for name, values in lines
+    ]
+    for k, name in enumerate(("abilities", "difficulties")):
+        true = truth()[k]
+        _recovery(panels[k + 1], true, {"printed program": printed[k], "ours": ours[k]})
+        style.title(panels[k + 1], f"Recovery of {name}")
+        for row, estimates in zip(rows, (printed, ours), strict=True):
+            row[f"r {name}"] = correlation(true, estimates[k])
+    return figure, rows
 
 
 def shrinkage(full: bool) -> Part:
-    """Maximum likelihood against MAP."""
+    """Maximum likelihood and MAP against the truth."""
     del full
     likely, prior = joint_estimates(False), joint_estimates(True)
-    figure, panels = style.new_figure(6.5, 3.2, 2, grid="y")
+    figure, panels = style.new_figure(7.5, 3.4, 2, grid="y")
     rows = []
-    names = "abilities", "difficulties"
-    for axes, name, first, second in zip(panels, names, likely, prior, strict=True):
-        axes.scatter(first - first.mean(), second - second.mean(), 10)
-        ends = np.array([first.min(), first.max()]) - first.mean()
-        axes.plot(ends, ends, color=style.GREY, lw=0.8)
-        axes.set_xlabel("maximum likelihood")
-        style.title(axes, f"MAP {name}")
-        rows.append({"of": name, "sd ML": first.std(), "sd MAP": second.std()})
+    for k, name in enumerate(("abilities", "difficulties")):
+        estimates = {"maximum likelihood": likely[k], "MAP": prior[k]}
+        _recovery(panels[k], truth()[k], estimates)
+        style.title(panels[k], f"Estimates of {name}")
+        rows.append({"of": name, "sd ML": likely[k].std(), "sd MAP": prior[k].std()})
     return figure, rows
 
 
@@ -265,7 +343,14 @@ def posterior(full: bool) -> Part:
     names = ["theta[0]", "theta[49]", "theta[99]", "beta[0]", "beta[24]", "beta[49]"]
     true = {f"theta[{k}]": float(x) for k, x in enumerate(theta)}
     true |= {f"beta[{k}]": float(x) for k, x in enumerate(beta)}
-    return plot_trace(draws, names, true), rows
+    figure = plot_trace(draws, names, true)
+    look = {"bins": 40, "density": True, "color": style.GREY, "alpha": 0.4}
+    for name, axes in zip(names, figure.axes[1::2], strict=True):
+        part, place = name.rstrip("]").split("[")
+        values = printed[part == "beta"][:, int(place)]
+        axes.hist(values, orientation="horizontal", **look)
+    figure.axes[1].set_title("grey: printed sampler", fontsize=8)
+    return figure, rows
 
 
 def bank() -> ItemBank:
@@ -292,6 +377,8 @@ def information(full: bool) -> Part:
         panels[0].plot(theta, chance * (1 - chance), color=color, label=f"b = {b}")
     style.title(panels[0], "Information of an item")
     panels[0].set_xlabel("ability")
+    panels[0].set_ylabel("information")
+    panels[0].set_ylim(0, 0.32)
     chance = expit(ABILITY - beta)
     of_item = chance * (1 - chance)
     at = np.full(400 if full else 40, ABILITY)
@@ -304,13 +391,15 @@ def information(full: bool) -> Part:
     rest = np.delete(np.arange(50), first)
     order = [first, *rest[np.argsort(np.abs(beta[rest] - ABILITY))][: ITEMS - 1]]
     sums["printed, with the truth"] = of_item[order].cumsum()
-    for k, (name, values) in enumerate(sums.items()):
+    labels = "chosen, by the estimate", "random", "printed: chosen, by the truth"
+    for k, (label, values) in enumerate(zip(labels, sums.values(), strict=True)):
         color = style.PALETTE[k]
-        panels[1].plot(np.arange(1, ITEMS + 1), values, color=color, label=name)
+        panels[1].plot(np.arange(ITEMS + 1), np.r_[0, values], color=color, label=label)
     style.title(panels[1], f"Information at an ability of {ABILITY}")
-    panels[1].set_xlabel("items")
-    for axes in panels:
-        axes.legend(fontsize=7, frameon=False)
+    whole_numbers(panels[1], "items")
+    panels[1].set_ylabel("cumulated information")
+    panels[0].legend(fontsize=7, frameon=False, ncols=3, loc="upper center")
+    panels[1].legend(fontsize=7, frameon=False)
     return figure, [
         {"items chosen by": k, "sum": float(x[-1])} for k, x in sums.items()
     ]
@@ -318,25 +407,36 @@ def information(full: bool) -> Part:
 
 def tests(full: bool) -> Part:
     """Lengths and reliabilities of tests to a reliability of .8, chosen and random."""
-    figure, panels = style.new_figure(9.5, 3.0, 3, grid="y")
+    figure, panels = style.new_figure(10.5, 3.4, 3, grid="y")
     rows = []
     for k, select in enumerate(("information", "random")):
         result = simulated(1000 if full else 100, select, num_items=30, reliability=0.8)
         lengths, color = result.num_given, style.PALETTE[k]
-        panels[0].bar(k, lengths.mean(), color=color, yerr=lengths.std())
+        name = "chosen" if select == "information" else select
+        mean = float(lengths.mean())
+        panels[0].bar(k, mean, color=color, yerr=lengths.std(), capsize=4)
+        panels[0].annotate(
+            f"{mean:.1f}", (k, 1), ha="center", color="white", fontweight="bold"
+        )
         share = 1 - result.standard_error[:5] ** 2
-        for one, length in zip(share, lengths[:5], strict=True):
-            panels[1].plot(np.arange(1, length + 1), one[:length], color=color, lw=0.8)
-        panels[2].hist(lengths, np.arange(31.5), color=color, alpha=0.6, label=select)
-        rows.append({"items chosen by": select, "items": lengths.mean()})
-    panels[0].set_xticks([0, 1], ["information", "random"])
+        for j, (one, length) in enumerate(zip(share, lengths[:5], strict=True)):
+            label = name if j == 0 else None
+            growth = np.r_[0, one[:length]]
+            panels[1].plot(growth, color=color, lw=0.8, label=label)
+        edges = np.arange(10.5, 31)
+        panels[2].hist(lengths, edges, color=color, alpha=0.6, label=name)
+        rows.append({"items chosen by": select, "items": mean})
+    panels[0].set_xticks([0, 1], ["chosen", "random"])
+    panels[0].set_ylabel("items, with standard deviation")
     panels[1].axhline(0.8, color=style.GREY, lw=0.8)
-    for axes, title in zip(
-        panels, ("Items to .80", "Reliability of five subjects", "Lengths"), strict=True
-    ):
+    panels[1].set_ylabel("reliability")
+    panels[2].set_ylabel("tests")
+    names = "Items to a reliability of .80", "Reliability of five subjects", "Lengths"
+    for axes, title in zip(panels, names, strict=True):
         style.title(axes, title)
-    panels[1].set_xlabel("items")
-    panels[2].legend(fontsize=7, frameon=False)
+    for axes in panels[1:]:
+        whole_numbers(axes, "items")
+        axes.legend(fontsize=7, frameon=False)
     return figure, rows
 
 

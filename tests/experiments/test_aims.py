@@ -160,12 +160,16 @@ def test_the_printouts_of_the_book_small(tmp_path):
 
 @pytest.mark.slow
 def test_figures_of_the_book(tmp_path):
-    parts = ["matrix", "curves", "gradient", "shrinkage", "tests"]
+    parts = ["matrix", "curves", "gradient", "em", "shrinkage", "information", "tests"]
     tables = figures.main(["--out", str(tmp_path), "--only", *parts])
     assert {x.stem for x in tmp_path.glob("*.png")} == {*parts}
-    # What the printed program ends at, and the maximum.
+    # What the printed programs end at, and the maximum.
     ends = [row["log-likelihood"] for row in tables["gradient"]]
-    assert ends == ["-2,385.945", "-2,385.046"]
+    assert ends == ["-2,385.945", "-2,385.046", "-2,385.046"]
+    ends = [row["log-likelihood"] for row in tables["em"]]
+    assert ends == ["-2,536.837", "-2,535.745"]
+    chosen, random, printed = (row["sum"] for row in tables["information"])
+    assert random < chosen < printed
     assert tables["shrinkage"][0]["sd MAP"] == pytest.approx(0.829, abs=5e-4)
 
 
