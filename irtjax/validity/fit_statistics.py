@@ -17,7 +17,9 @@ from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity.fitted_curves import FittedCurves
 from irtjax.validity.item_fit import (
     MisfitEffect,
+    ScoreGroupFit,
     misfit_effect,
+    rest_group_fit,
     score_group_fit,
 )
 from irtjax.validity.limited_information import (
@@ -34,6 +36,8 @@ MOST_PAIRS = 10
 #: together: variances of products are then wrong by more than this share of those of
 #: the missing cells.
 MISSING_TOGETHER = 0.1
+#: Share of complete subjects from which S-X2 is of them alone, in groups of scores.
+MOSTLY_COMPLETE = 0.9
 #: Share of false ones among the items that misfit.
 FALSE_DISCOVERIES = 0.05
 
@@ -62,7 +66,9 @@ class FitStatistics:
             Hochberg).
         items: A row for each item: zh, infit, outfit, and of right and wrong responses
             s_x2, s_x2_degrees, rmsd (`irtjax.validity.item_fit`), p_value of S-X2 and
-            q_value, the same adjusted for the number of items.
+            q_value, the same adjusted for the number of items. S-X2 has groups of
+            scores, of complete subjects; if more than a tenth of the subjects lack
+            responses, groups of what a subject's other responses imply.
         effect: How far subjects move without the items of a q_value up to .05; None
             without S-X2.
         notes: What to know about the numbers, each a sentence.
@@ -109,7 +115,8 @@ def fit_statistics(fit: Calibration, table: ResponseTable) -> FitStatistics:
         fit: A fit of a model with one ability by a marginal method (`em`).
         table: The responses that were fitted. Responses missing one by one, whatever
             the ability and the other items, lower M2's weight of their items; if items
-            are missing together, only subjects who responded to every item count.
+            are missing together, only subjects who responded to every item count, as
+            in mirt up to version 1.40, whatever is missing.
 
     Raises:
         ValueError: If the model has several abilities, integrates items out, has fixed
@@ -144,6 +151,7 @@ def fit_statistics(fit: Calibration, table: ResponseTable) -> FitStatistics:
         ratio = result.independent / pairs
         tli = (ratio - result.statistic / degrees) / (ratio - 1)
     upper = result.residuals[np.triu_indices(num_items, 1)]
+    subjects, items, effect, note = _response_fit(fit, table, fitted)
     return FitStatistics(
         "M2" if curves.codes.size == 2 else "C2",
         result.statistic,
@@ -157,8 +165,10 @@ def fit_statistics(fit: Calibration, table: ResponseTable) -> FitStatistics:
         size,
         result.residuals,
         _largest(result.residuals, table.items),
-        *_response_fit(fit, table, fitted),
-        notes,
+        subjects,
+        items,
+        effect,
+        notes + note,
     )
 
 
@@ -210,8 +220,8 @@ def _response_fit(
     fit: Calibration,
     table: ResponseTable,
     fitted: FittedCurves,
-) -> tuple[pa.Table, pa.Table, MisfitEffect | None]:
-    """Fit of subjects and of items from all responses; the effect of misfit."""
+) -> tuple[pa.Table, pa.Table, MisfitEffect | None, tuple[str, ...]]:
+    """Fit of subjects and of items; the effect of misfit; a note on S-X2."""
     places = places_of(fit.subject_names, table.subjects)
     if (places < 0).any():
         name = table.subjects[np.argmin(places)]
@@ -226,14 +236,11 @@ def _response_fit(
     )
     subjects = of_subjects._asdict() | _discoveries(ndtr(of_subjects.lz_star))
     columns = {name: getattr(of_items, name) for name in ("zh", "infit", "outfit")}
-    effect = None
+    effect, note = None, ()
     if fitted.curves.codes.size == 2:
-        s_x2, degrees, p, rmsd = score_group_fit(
-            values[observed.all(1)],
-            fitted.curves.probabilities[..., 1],
-            fitted.weights,
-            fit.model.family.num_columns,
-        )
+        num_parameters = fit.model.family.num_columns
+        groups, note = _group_fit(fitted, values, observed, num_parameters)
+        s_x2, degrees, p, rmsd = groups
         tests = _discoveries(p)
         columns |= {"s_x2": s_x2, "s_x2_degrees": degrees, "rmsd": rmsd} | tests
         if np.isfinite(p).any():
@@ -244,7 +251,26 @@ def _response_fit(
         _rows("subject", table.subjects, subjects),
         _rows("item", table.items, columns),
         effect,
+        note,
     )
+
+
+def _group_fit(
+    fitted: FittedCurves, values: np.ndarray, seen: np.ndarray, num_parameters: int
+) -> tuple[ScoreGroupFit, tuple[str, ...]]:
+    """S-X2 in groups of scores, or of other responses; a note on the latter."""
+    complete = seen.all(1)
+    number, size = int(complete.sum()), complete.size
+    if number >= MOSTLY_COMPLETE * size:
+        chance = fitted.curves.probabilities[..., 1]
+        weights = fitted.weights
+        return score_group_fit(values[complete], chance, weights, num_parameters), ()
+    note = (
+        f"{number:,} of {size:,} subjects responded to every item: S-X2 has groups of"
+        " what a subject's other responses imply, not of scores."
+    )
+    likelihood = fitted.likelihood(values, seen)
+    return rest_group_fit(likelihood, num_parameters), (note,)
 
 
 def _discoveries(p_values: np.ndarray) -> dict[str, np.ndarray]:

@@ -9,6 +9,15 @@ over scores s from 1 to one less than the number of items: with none or all righ
 is nothing to compare. RMSD is its size in shares, free of the number of subjects:
 
     RMSD^2 = sum_s n_s ((o_s - e_s)^2 - e_s (1 - e_s) / n_s) / sum_s n_s.
+
+Scores of subjects with different items do not compare. With missing responses the
+groups are of e itself: given a subject's other responses y', the item is right with a
+chance of e_i = int P p(theta | y'), in which y' may have any pattern. Each group of an
+item is of subjects with neighbouring e_i, and o_s and e_s are means over it. With the
+posterior p(theta | y) of all responses, which has the item's factor P or 1 - P,
+
+    e_i = 1 / E[1 / P | y] if the response is right,
+    e_i = 1 - 1 / E[1 / (1 - P) | y] if it is wrong.
 """
 
 from __future__ import annotations
@@ -23,6 +32,8 @@ from scipy.stats import rankdata
 from irtjax.data.wording import counted
 from irtjax.validity.sum_scores import (
     BLOCK,
+    LEAST_IN_GROUP,
+    MOST_GROUPS,
     group_edges,
     pooled_chi_squared,
     score_windows,
@@ -33,10 +44,51 @@ from irtjax.validity.sum_scores import (
 MOST_SCORES = 40
 #: Expected right and wrong responses of a cell, below which it joins its neighbour.
 LEAST_EXPECTED = 1.0
+#: Decimals of expected shares: equal ones differ by rounding, and groups may not.
+DECIMALS = 9
 #: Share of the items that are left out at most: fewer items do not rank subjects.
 MOST_LEFT_OUT = 0.5
 #: Random choices of items that the effect of misfit is compared with.
 DRAWS = 10
+
+
+class NodeLikelihood(NamedTuple):
+    """Responses and the chances of items at nodes of ability.
+
+    Attributes:
+        values: `[subjects, items]` responses.
+        seen: `[subjects, items]` whether there is a response.
+        chance: `[items, nodes, C]` of each category.
+        codes: `[C]` scores of the categories.
+        nodes: `[nodes]` abilities.
+        weights: `[nodes]` of the population, summing to 1.
+    """
+
+    values: np.ndarray
+    seen: np.ndarray
+    chance: np.ndarray
+    codes: np.ndarray
+    nodes: np.ndarray
+    weights: np.ndarray
+
+    def posterior(self, items: np.ndarray | None = None) -> np.ndarray:
+        """Posteriors of abilities `[subjects, nodes]` from some items (`[items]`)."""
+        chosen = slice(None) if items is None else np.flatnonzero(items)
+        logs = np.log(np.maximum(self.chance[chosen], 1e-30))
+        values, seen = self.values[:, chosen], self.seen[:, chosen]
+        first = logs[..., 0]
+        # The sum over complete responses is one for all subjects.
+        base = first.sum(0) if seen.all() else seen.astype(float) @ first
+        total = np.log(self.weights) + base
+        for k, code in enumerate(self.codes[1:], 1):
+            total = total + ((values == code) & seen) @ (logs[..., k] - first)
+        total -= total.max(1, keepdims=True)
+        posterior = np.exp(total)
+        return posterior / posterior.sum(1, keepdims=True)
+
+    def ability(self, items: np.ndarray | None = None) -> np.ndarray:
+        """Posterior means of abilities `[subjects]`."""
+        return self.posterior(items) @ self.nodes
 
 
 class ScoreGroupFit(NamedTuple):
@@ -78,15 +130,57 @@ def score_group_fit(
         part = slice(begin, begin + width)
         windows = score_windows(chance, edges, part)
         share[part] = shares_of_groups(weights, windows, chance[part], [])[0]
+    return _fit_of_groups(right, share, count, num_parameters)
+
+
+def _fit_of_groups(
+    right: np.ndarray, share: np.ndarray, count: np.ndarray, num_parameters: int
+) -> ScoreGroupFit:
+    """S-X2 and RMSD of right responses and expected shares `[items, groups]`."""
     s_x2, cells = pooled_chi_squared(right, share, count, LEAST_EXPECTED)
     degrees = np.maximum(cells - num_parameters, 0)
     tested = degrees > 0
     p_value = gammaincc(np.where(tested, degrees, 1) / 2, s_x2 / 2)
     gap = (right - share * count) ** 2 / np.maximum(count, 1)
-    square = (gap - share * (1 - share) * (count > 0)).sum(1) / count.sum()
+    square = (gap - share * (1 - share) * (count > 0)).sum(1)
+    square = square / np.maximum(count.sum(-1), 1)
     only = lambda x: np.where(tested, x, np.nan)
     rmsd = np.sqrt(np.maximum(square, 0))
     return ScoreGroupFit(only(s_x2), degrees, only(p_value), rmsd)
+
+
+def rest_chances(data: NodeLikelihood) -> np.ndarray:
+    """Chances `[subjects, items]` of a right response given a subject's others.
+
+    Only those of existing responses have a meaning.
+    """
+    chance = np.clip(data.chance[..., 1], 1e-12, 1 - 1e-12).T
+    posterior = data.posterior()
+    right, wrong = (1 / (posterior @ (1 / x)) for x in (chance, 1 - chance))
+    return np.where(data.values == 1, right, 1 - wrong)
+
+
+def rest_group_fit(data: NodeLikelihood, num_parameters: int) -> ScoreGroupFit:
+    """S-X2 and RMSD of items within groups of what the other responses imply.
+
+    Args:
+        data: Responses of 0 and 1, any of them missing, and the model.
+        num_parameters: Parameters of an item, which degrees of freedom lack.
+    """
+    share, is_right = rest_chances(data), data.values == 1
+    # Missing responses are behind the last group.
+    place = np.where(data.seen, share.round(DECIMALS), np.inf)
+    ordered, count = np.sort(place, axis=0), data.seen.sum(0)
+    parts = np.clip(count // LEAST_IN_GROUP, 1, MOST_GROUPS)
+    last = np.minimum(np.arange(1, MOST_GROUPS + 1)[:, None] * count // parts, count)
+    edges = np.take_along_axis(ordered, np.maximum(last - 1, 0), axis=0)
+    below = [(place <= edge) & data.seen for edge in edges]
+    terms = np.ones(share.shape), is_right, share
+    count, right, expected = (
+        np.diff([(x * part).sum(0) for part in below], axis=0, prepend=0).T
+        for x in terms
+    )
+    return _fit_of_groups(right, expected / np.maximum(count, 1), count, num_parameters)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,45 +228,6 @@ class MisfitEffect:
             f" {self.correlation:.3f}); without as many random items"
             f" {self.random_places:.0f} ({self.random_correlation:.3f})"
         )
-
-
-class NodeLikelihood(NamedTuple):
-    """Responses and the chances of items at nodes of ability.
-
-    Attributes:
-        values: `[subjects, items]` responses.
-        seen: `[subjects, items]` whether there is a response.
-        chance: `[items, nodes, C]` of each category.
-        codes: `[C]` scores of the categories.
-        nodes: `[nodes]` abilities.
-        weights: `[nodes]` of the population, summing to 1.
-    """
-
-    values: np.ndarray
-    seen: np.ndarray
-    chance: np.ndarray
-    codes: np.ndarray
-    nodes: np.ndarray
-    weights: np.ndarray
-
-    def posterior(self, items: np.ndarray | None = None) -> np.ndarray:
-        """Posteriors of abilities `[subjects, nodes]` from some items (`[items]`)."""
-        chosen = slice(None) if items is None else np.flatnonzero(items)
-        logs = np.log(np.maximum(self.chance[chosen], 1e-30))
-        values, seen = self.values[:, chosen], self.seen[:, chosen]
-        first = logs[..., 0]
-        # The sum over complete responses is one for all subjects.
-        base = first.sum(0) if seen.all() else seen.astype(float) @ first
-        total = np.log(self.weights) + base
-        for k, code in enumerate(self.codes[1:], 1):
-            total = total + ((values == code) & seen) @ (logs[..., k] - first)
-        total -= total.max(1, keepdims=True)
-        posterior = np.exp(total)
-        return posterior / posterior.sum(1, keepdims=True)
-
-    def ability(self, items: np.ndarray | None = None) -> np.ndarray:
-        """Posterior means of abilities `[subjects]`."""
-        return self.posterior(items) @ self.nodes
 
 
 def misfit_effect(

@@ -181,7 +181,8 @@ def pooled_chi_squared(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Pearson's statistic over joined cells `[items, groups]`, and their number.
 
-    Cells that expect fewer right or wrong responses than `least` are joined.
+    `count` are the subjects of each group, `[groups]` or `[items, groups]`. Cells that
+    expect fewer right or wrong responses than `least` are joined.
     """
     size = right.shape[0]
     statistic, cells = np.zeros(size), np.zeros(size, int)
@@ -196,8 +197,9 @@ def pooled_chi_squared(
         gap = (observed - expected) ** 2
         return np.where(fine, gap / np.where(fine, variance, 1), 0)
 
-    for y, p, n in zip(right.T, share.T, count, strict=True):
-        cell = cell + np.stack([y, p * n, np.full(size, n)])
+    counts = np.broadcast_to(count, right.shape)
+    for y, p, n in zip(right.T, share.T, counts.T, strict=True):
+        cell = cell + np.stack([y, p * n, n])
         full = np.minimum(cell[1], cell[2] - cell[1]) >= least
         # A cell is counted once the next one is full: the remainder joins the last.
         statistic += np.where(full, term(last), 0)

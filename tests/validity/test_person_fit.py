@@ -1,11 +1,17 @@
-"""lz* of subjects: Snijders' formula, and its level where Zh has another."""
+"""lz* of subjects: Snijders' formula and its level; S-X2; the effect of misfit."""
 
 import numpy as np
 from scipy.special import expit, ndtr
 
 from irtjax.models.catalogue import two_parameter
 from irtjax.models.families.logistic import LogisticItems
-from irtjax.validity.item_fit import NodeLikelihood, misfit_effect, score_group_fit
+from irtjax.validity.item_fit import (
+    NodeLikelihood,
+    misfit_effect,
+    rest_chances,
+    rest_group_fit,
+    score_group_fit,
+)
 from irtjax.validity.person_fit import response_fit
 
 NODES = np.linspace(-5, 5, 101)
@@ -87,3 +93,44 @@ def test_misfit_and_its_effect():
     assert str(misfit_effect(wrong, np.zeros(30, bool), result.rmsd)) == (
         "0 of 30 items misfit"
     )
+
+
+def with_missing(data, share):
+    """The same responses, of which a share is missing."""
+    seen = np.random.default_rng(2).random(data.values.shape) >= share
+    return data._replace(seen=seen, values=data.values * seen)
+
+
+def test_chances_given_the_other_responses():
+    data = with_missing(simulated(50, 4)[0], 0.4)
+    share = rest_chances(data)
+    for j in range(4):
+        others = data.posterior(np.arange(4) != j) @ data.chance[j, :, 1]
+        seen = data.seen[:, j]
+        np.testing.assert_allclose(share[seen, j], others[seen], rtol=1e-10)
+
+
+def test_misfit_of_items_with_missing_responses():
+    data, a, d = simulated(3000, 30, seed=1)
+    data = with_missing(data, 0.4)
+    result = rest_group_fit(data, 0)
+    # All 16 groups are full. At the true parameters of 30 items at most 5 (chance .003
+    # of 6), and the mean of 30 chi-squared numbers within four errors.
+    np.testing.assert_array_equal(result.degrees, 16)
+    assert (result.p_value < 0.05).sum() <= 5
+    assert abs(result.s_x2.mean() - 16) < 4 * np.sqrt(2 * 16 / 30)
+    right = expit(a[:3, None] * NODES + d[:3, None] - 1)
+    chance = data.chance.copy()
+    chance[:3] = np.stack([1 - right, right], -1)
+    wrong = rest_group_fit(data._replace(chance=chance), 0)
+    assert (wrong.p_value[:3] < 1e-10).all() and (wrong.rmsd[:3] > 0.1).all()
+    assert (wrong.p_value[3:] < 0.05).sum() <= 5
+
+
+def test_subjects_of_equal_responses_are_in_one_group():
+    # Three items: at most 9 patterns of the two others. Rounding differs between right
+    # and wrong responses, which would separate them.
+    data = with_missing(simulated(3000, 3, seed=3)[0], 0.3)
+    result = rest_group_fit(data, 0)
+    assert (result.degrees <= 9).all() and (result.degrees >= 4).all()
+    assert (result.p_value > 0.001).all()
