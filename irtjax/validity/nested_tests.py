@@ -10,6 +10,11 @@ standard normal if x is 0 (at its bound: one-sided); sum r / V is one step of Ne
 method to its estimate. Derivatives are expectations over posteriors of ability (Louis
 1982): s_ij = E[(y - P_j) P_j' / (P_j Q_j) | y_i].
 
+The information is the sum of products of scores. It needs no sum over patterns of
+responses, and V is positive at any estimates, which that of a Hessian is not. If slopes
+are equal 4.8 % of z^2 are above 3.84 and 1.1 % above 6.63 (600 x 20); at 150 x 20 5.5 %
+and 1.7 %.
+
 The Wald test asks whether estimated slopes a of covariance C are equal: with their mean
 m by generalised least squares, (a - m)' C^-1 (a - m) is chi-squared with one degree of
 freedom less than items.
