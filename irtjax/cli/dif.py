@@ -89,7 +89,8 @@ def dif_command(
         from irtjax.validity.dif import dif
         from irtjax.validity.subject_groups import numbers_of
 
-        numbers = numbers_of(table.subject_facets[group])
+        labels = table.subject_facets[group]
+        numbers = numbers_of(labels, table.subjects, f"--group {group}")
         result = dif(
             table,
             group if numbers is None else numbers,
@@ -112,7 +113,8 @@ def dif_command(
     elif not output.quiet:
         from irtjax.cli import screen
 
-        largest = sorted(rows, key=lambda x: (not x["differs"], x["p_value"]))
+        tested = [x for x in rows if x["p_value"] is not None]
+        largest = sorted(tested, key=lambda x: (not x["differs"], x["p_value"]))
         shown = [x for x in largest if x["differs"]][:MOST_ITEMS] or largest[:3]
         cells = [
             [

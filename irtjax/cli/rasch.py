@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from irtjax.cli import options as opt
 from irtjax.cli.output import check_out_folder, print_json, write_files, written
 from irtjax.cli.progress import ProgressLine
+from irtjax.data.wording import counted, listing
 
 if TYPE_CHECKING:
     from irtjax.validity.rasch import Rasch
 
 #: What `--out` writes.
 TABLES = ("rasch.csv",)
-#: Items that the screen shows.
-MOST_ITEMS = 8
+#: Items that the screen shows, and that a sentence names.
+MOST_ITEMS, MOST_NAMES = 8, 5
 
 
 @opt.with_options
@@ -60,7 +61,7 @@ def rasch_command(
         if groups != "score":
             from irtjax.cli.side_tables import with_groups
 
-            table = with_groups(table, "groups", groups, subject_table, "subject")
+            table = with_groups(table, "by", groups, subject_table, "subject")
         progress("test")
         from irtjax.validity.rasch import rasch
 
@@ -127,6 +128,15 @@ def _show(result: Rasch, place: list[str]) -> None:
         first, second = result.groups
         between = f"{second} less {first}"
         screen.show_table("", ["item", "difficulty", between, "q"], cells)
+    test = result.andersen
+    alone = 0 if test is None else test.left_out
+    if alone:
+        names = [x["item"] for x in rows if x.get("difference_se", 0) is None]
+        place = [
+            f"Andersen's test leaves out {counted(alone, 'item')} that a group does not"
+            f" compare{': ' * bool(names)}{listing(names, MOST_NAMES)}.",
+            *place,
+        ]
     left = sum(row["difficulty"] is None for row in rows)
     if left:
         place = [

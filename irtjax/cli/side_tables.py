@@ -40,6 +40,7 @@ class SideTable:
     ) -> SideTable:
         """Reads a CSV or Parquet file: the one row of each name in the column `key`.
 
+        Without such a column names are in that with most of them, such as model.
         Unless `every` name needs a row, those without one are left out.
         """
         import pyarrow
@@ -51,6 +52,7 @@ class SideTable:
             raise ValueError(
                 f"{option} {path} has two columns {again!r}: name them apart"
             )
+        content = _with_names(option, path, content, key, names)
         keys = [str(name) for name in column(option, path, content, key)]
         row = {name: k for k, name in enumerate(keys)}
         wanted = names.tolist()
@@ -87,8 +89,8 @@ class SideTable:
         return [name for name in self.content.column_names if name != key]
 
     def labels(self, name: str) -> np.ndarray:
-        """Returns a column as text, `[names]`; what is missing there is a label too."""
-        return np.asarray([str(x) for x in self._column(name)])
+        """Returns a column as text, `[names]`, "" where it is missing."""
+        return np.asarray([_text(x) for x in self._column(name)])
 
     def _column(self, name: str) -> list[Any]:
         return column(self.option, self.path, self.content, name)
@@ -134,6 +136,25 @@ def read_content(option: str, path: Path) -> pa.Table:
     return read_side_file(path, f"{option} {path}")
 
 
+def _with_names(
+    option: str, path: Path, content: pa.Table, key: str, names: np.ndarray
+) -> pa.Table:
+    """The table with the column of names called `key`."""
+    columns = content.column_names
+    if key in columns:
+        return content
+    wanted = set(names.tolist())
+    present = [len(wanted.intersection(map(_text, x.to_pylist()))) for x in content]
+    most = max(present, default=0)
+    if not most:
+        raise ValueError(
+            f"{option} {path} has no column {key!r}, nor one with names such as"
+            f" {str(names[0])!r}; it has {', '.join(columns)}"
+        )
+    place = present.index(most)
+    return content.rename_columns([*columns[:place], key, *columns[place + 1 :]])
+
+
 def column(option: str, path: Path, content: pa.Table, name: str) -> list[Any]:
     """Returns the cells of a column."""
     if name not in content.column_names:
@@ -162,7 +183,8 @@ def with_groups(
     labels = None
     if path is not None:
         side = SideTable.read(flag, path, kind, names)
-        labels = side.labels(name) if side.has(name) else None
+        if side.has(name) or name not in facets:
+            labels = side.labels(name)
     elif name not in facets:
         labels = _labels_in_files(table, f"--{option}", name, names)
     if labels is not None:

@@ -193,7 +193,7 @@ def _features(
                 f"{place}: column {name!r}, {str(names[empty])!r}: no value; give one,"
                 " or leave the column out"
             )
-        array = _numbers(values, names, f"{place}: column {name!r}")
+        array = numbers_or_days(values, names, f"{place}: column {name!r}")
         if array is None:
             labels[name] = np.asarray([str(x) for x in values])
         else:
@@ -204,7 +204,9 @@ def _features(
     return Features(names, matrix.reshape(len(names), -1), tuple(numbers), labels)
 
 
-def _numbers(values: list[Any], names: np.ndarray, place: str) -> np.ndarray | None:
+def numbers_or_days(
+    values: Sequence[Any], names: np.ndarray, place: str
+) -> np.ndarray | None:
     """Values as numbers or days, None of labels; a column of most is one of all."""
     for parse, kind in ((_number, "number"), (_day, "date such as 2026-01-31")):
         parsed = [parse(x) for x in values]

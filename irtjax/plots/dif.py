@@ -38,10 +38,8 @@ def plot_dif(data: ResponseTable, result: DIF, most: int = 6) -> Figure:
     Returns:
         The figure; nothing is shown or saved.
     """
-    rows = sorted(
-        result.table.to_pylist(), key=lambda x: (not x["differs"], -x["statistic"])
-    )
-    rows = [x for x in rows if np.isfinite(x["statistic"])][:most]
+    rows = [x for x in result.table.to_pylist() if x["statistic"] is not None]
+    rows = sorted(rows, key=lambda x: (not x["differs"], -x["statistic"]))[:most]
     height = -(-max(len(rows), 1) // COLUMNS)
     columns = min(max(len(rows), 1), COLUMNS)
     figure = style.empty_figure(3.6 * columns + 0.3, 3.1 * height + 0.3)

@@ -32,7 +32,7 @@ from irtjax.calibration.parts.populations import Populations
 from irtjax.data.frames import HasTable
 from irtjax.data.split_items import split_items
 from irtjax.data.table import ResponseTable
-from irtjax.data.wording import counted
+from irtjax.data.wording import counted, listing
 from irtjax.fitting.fit import fit as fit_table
 from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity.dif_tables import moves, parameter_table, subject_table
@@ -51,6 +51,7 @@ from irtjax.validity.stratified import logistic_tests, mantel_haenszel
 from irtjax.validity.subject_groups import (
     SubjectGroups,
     check_groups,
+    comparable,
     labels_of,
     observed_of,
     pairs_of,
@@ -70,6 +71,8 @@ FAR = 2.6
 BISQUARE = 4.685
 #: Nodes of an effect over the abilities of all subjects.
 NODES = np.linspace(-4, 4, 33)
+#: Items that a note names.
+MOST_NAMES = 5
 #: Standard errors of a difference that is found in four of five cases at p = .05.
 DETECTABLE = 2.8
 
@@ -194,6 +197,7 @@ def dif(
     if cluster is not None:
         labels = labels_of(data, cluster, "cluster")
         codes = np.unique(labels, return_inverse=True)[1]
+    common = comparable(data, groups)
     nobody = np.zeros(data.num_items, bool)
     fits: list[_Fitted] = []
     rows = np.arange(data.num_subjects)
@@ -202,18 +206,20 @@ def dif(
         def test(differs: np.ndarray) -> _Tested:
             tested, fitted = _by_score(data, groups, codes, differs)
             fits.append(fitted)
-            return tested
+            return tested.of(common)
 
     elif method == "paired":
         assert labels is not None
         pairs = pairs_of(groups, labels)
         rows = np.sort(np.concatenate(pairs))
-        test = lambda differs: _by_pairs(data, pairs, ~differs)
+        test = lambda differs: _by_pairs(data, pairs, ~differs & common).of(common)
     else:
-        test = lambda differs: _by_strata(data, groups, method, corrected, ~differs)
+        test = lambda differs: _by_strata(
+            data, groups, method, corrected, ~differs & common
+        ).of(common)
     tested = test(nobody)
     if purified:
-        first = _far_from_centre(fits[0].steps) if fits else None
+        first = _far_from_centre(fits[0].steps) & common if fits else None
         tested = _rounds(test, first, tested, fdr)
     if len(rows) < data.num_subjects:
         groups = SubjectGroups(groups.names, groups.codes[rows])
@@ -248,6 +254,19 @@ class _Tested(NamedTuple):
     which: np.ndarray
     others: dict[str, Any]
     p_value: np.ndarray
+
+    def of(self, items: np.ndarray) -> _Tested:
+        """The tests of these items; NaN for the others."""
+        if items.all():
+            return self
+        only = lambda x: np.where(items, x, np.nan) if x.dtype.kind == "f" else x
+        others = {name: only(x) for name, x in self.others.items()}
+        return self._replace(
+            statistic=only(self.statistic),
+            effect=only(self.effect),
+            others=others,
+            p_value=only(self.p_value),
+        )
 
 
 def _by_strata(
@@ -491,8 +510,6 @@ def _result(
     fits: list[_Fitted],
 ) -> DIF:
     """The table of items, with what limits it."""
-    import pyarrow as pa
-
     q_value = benjamini_hochberg(tested.p_value)
     differs = q_value <= fdr
     detectable = math.nan
@@ -501,6 +518,35 @@ def _result(
     difference = _score_difference(differs, tested.effect, tested.which, groups)
     sizes = np.bincount(groups.codes, minlength=len(groups.names))
     by_name = dict(zip(groups.names, (int(x) for x in sizes), strict=True))
+    parameters = None
+    if fits:
+        parameters = parameter_table(data, groups, differs, fits[-1].steps)
+    subjects = _ranked(data, groups, differs, fits)
+    notes = [moves(subjects)] if differs.any() else []
+    return DIF(
+        _item_table(data, groups, tested, q_value, differs),
+        name,
+        groups.names[0] if groups.number is None else "",
+        method,
+        by_name,
+        difference,
+        detectable,
+        subjects,
+        parameters,
+        (*notes, *_limits(data, groups, detectable)),
+    )
+
+
+def _item_table(
+    data: ResponseTable,
+    groups: SubjectGroups,
+    tested: _Tested,
+    q_value: np.ndarray,
+    differs: np.ndarray,
+) -> pa.Table:
+    """A row for each item; null where an item has no test."""
+    import pyarrow as pa
+
     table = {
         "item": data.items.tolist(),
         "statistic": tested.statistic,
@@ -512,34 +558,36 @@ def _result(
         "effect_group": [groups.names[k] for k in tested.which],
         "differs": differs,
     }
-    parameters = None
-    if fits:
-        parameters = parameter_table(data, groups, differs, fits[-1].steps)
-    subjects = _ranked(data, groups, differs, fits)
-    notes = [moves(subjects)] if differs.any() else []
-    constant = _constant(data, groups)
-    if constant:
+    real = lambda x: isinstance(x, np.ndarray) and x.dtype.kind == "f"
+    columns = {
+        name: pa.array(x, mask=np.isnan(x)) if real(x) else x
+        for name, x in table.items()
+    }
+    return pa.table(columns)
+
+
+def _limits(data: ResponseTable, groups: SubjectGroups, detectable: float) -> list[str]:
+    """Notes on items without a test or with little power."""
+    notes = []
+    untested = ~comparable(data, groups)
+    if untested.any():
         notes.append(
-            f"{counted(constant, 'item')} all right or all wrong in a group: their"
-            " tests have little power"
+            f"{counted(untested.sum(), 'item')} not tested, because a group has no"
+            f" responses: {listing(data.items[untested].tolist(), MOST_NAMES)}"
+        )
+    constant = _constant(data, groups) & ~untested
+    if constant.any():
+        notes.append(
+            f"{counted(constant.sum(), 'item')} all right or all wrong in a group, of"
+            " which tests have little power:"
+            f" {listing(data.items[constant].tolist(), MOST_NAMES)}"
         )
     if np.isfinite(detectable):
         notes.append(
             f"an item of median error must differ by {detectable:.0f} points to be"
             " found in four of five cases, before the correction for many items"
         )
-    return DIF(
-        pa.table(table),
-        name,
-        groups.names[0] if groups.number is None else "",
-        method,
-        by_name,
-        difference,
-        detectable,
-        subjects,
-        parameters,
-        tuple(notes),
-    )
+    return notes
 
 
 def _ranked(
@@ -564,8 +612,8 @@ def _ranked(
     return subject_table(data, groups, *levels)
 
 
-def _constant(data: ResponseTable, groups: SubjectGroups) -> int:
-    """Number of items without variation in a group."""
+def _constant(data: ResponseTable, groups: SubjectGroups) -> np.ndarray:
+    """`[items]` whether an item has no variation in a group."""
     right, seen = right_of(data), observed_of(data)
     there = np.ones_like(right) if seen is None else seen
     constant = np.zeros(data.num_items, bool)
@@ -573,4 +621,4 @@ def _constant(data: ResponseTable, groups: SubjectGroups) -> int:
         rows = groups.codes == k
         hits, count = (right[rows] * there[rows]).sum(0), there[rows].sum(0)
         constant |= (hits == 0) | (hits == count)
-    return int(constant.sum())
+    return constant

@@ -37,6 +37,7 @@ from irtjax.estimators.conditional.items import (
 )
 from irtjax.numerics.seeds import seed_of
 from irtjax.ranking.discoveries import benjamini_hochberg
+from irtjax.validity.subject_groups import check_labels, labels_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -161,10 +162,10 @@ def rasch(
     whole = fit_items(codes, seen, model)
     rows = _informative(codes, seen, whole.used)
     labels = _labels(data, by, codes, seen, rows, groups)
+    name, noun = by if isinstance(by, str) else "by", "subject whose responses differ"
+    check_labels(labels[rows], data.subjects[rows], name, noun)
     names, places = np.unique(labels[rows], return_inverse=True)
     own = [np.flatnonzero(rows)[places == k] for k in range(len(names))]
-    if len(names) < 2:
-        raise ValueError(f"{by!r} gives one group: the test compares two or more")
     stays, fits, everyone = _fits_by_group(codes, seen, model, whole, own)
     andersen = None
     if not (everyone.pairwise or any(x.pairwise for x in fits)):
@@ -254,21 +255,7 @@ def _labels(data, by, right, seen, rows, groups) -> np.ndarray:
         if groups != 2:
             raise ValueError(f"groups {groups!r}: give 2, or None for every score")
         return np.where(total > np.median(total[rows]), "high scores", "low scores")
-    if isinstance(by, str):
-        if by not in data.subject_facets:
-            listed = ", ".join(data.subject_facets) or "none"
-            raise ValueError(
-                f"no facet {by!r} of subjects (there are: {listed}): give one, a label"
-                " for each subject, or 'score'"
-            )
-        return data.subject_facets[by]
-    labels = np.asarray(by).astype(str)
-    if len(labels) != data.num_subjects:
-        raise ValueError(
-            f"by has {len(labels):,} labels, but there are {data.num_subjects:,}"
-            " subjects: give one for each"
-        )
-    return labels
+    return np.asarray(labels_of(data, by, "by")).astype(str)
 
 
 def _fit(codes, seen, model: str, rows, stays: np.ndarray) -> ConditionalItems:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from irtjax.data.features import numbers_or_days
 from irtjax.data.table import ResponseTable
+from irtjax.data.wording import counted
 
 #: Groups into which a number divides subjects, for their abilities.
 NUM_QUARTERS = 4
@@ -25,30 +28,54 @@ class SubjectGroups(NamedTuple):
     number: np.ndarray | None = None
 
 
-def numbers_of(labels: np.ndarray) -> np.ndarray | None:
-    """The labels as numbers, if all are and there are too many for groups.
+def numbers_of(labels: np.ndarray, names: np.ndarray, place: str) -> np.ndarray | None:
+    """The labels as numbers, if most are and there are too many for groups.
 
     Dates (2025-03-31) are years since 1970.
 
-    >>> numbers_of(np.array(["1", "2"])), len(numbers_of(np.arange(20).astype(str)))
-    (None, 20)
-    >>> dates = np.array([f"2025-01-{day:02}" for day in range(1, 20)])
-    >>> numbers_of(dates)[:2].round(3).tolist()
+    Args:
+        labels: `[subjects]` text.
+        names: `[subjects]`, for messages.
+        place: What has the labels, for messages.
+
+    Raises:
+        ValueError: For a label that is no number or date where most are.
+
+    >>> names = np.arange(20).astype(str)
+    >>> numbers_of(np.repeat(["1", "2"], 10), names, "size")
+    >>> numbers_of(names, names, "size")[:3].tolist()
+    [0.0, 1.0, 2.0]
+    >>> dates = np.array([f"2025-01-{day:02}" for day in range(1, 21)])
+    >>> numbers_of(dates, names, "date")[:2].round(3).tolist()
     [55.001, 55.003]
     """
     if len(np.unique(labels)) <= MOST_GROUPS:
         return None
-    try:
-        return np.asarray(labels, np.float64)
-    except ValueError:
-        pass
-    if not all(DATE.match(str(x)) for x in labels):
-        return None
-    try:
-        days = labels.astype("datetime64[D]").astype(np.float64)
-    except ValueError:
-        return None
-    return days / 365.25
+    numbers = numbers_or_days(labels.tolist(), names, place)
+    if numbers is None or not DATE.match(str(labels[0])):
+        return numbers
+    return (numbers - datetime.date(1970, 1, 1).toordinal()) / 365.25
+
+
+def check_labels(
+    labels: np.ndarray, names: np.ndarray, place: str, noun: str = "subject"
+) -> None:
+    """Refuses subjects without a label, and groups of one subject."""
+    empty = labels == ""
+    if empty.any():
+        raise ValueError(
+            f"{place} has no label of subject {str(names[empty][0])!r}"
+            f" ({int(empty.sum()):,} of {len(labels):,} have none): give one, or leave"
+            " the subject out"
+        )
+    values, sizes = np.unique(labels, return_counts=True)
+    if len(values) < 2:
+        raise ValueError(f"{place!r} is the same for every {noun}: give two groups")
+    if sizes.min() < 2:
+        raise ValueError(
+            f"group {str(values[np.argmin(sizes)])!r} of {place} has one {noun}:"
+            " join it with another group, or leave the subject out"
+        )
 
 
 def labels_of(data: ResponseTable, labels: Any, what: str) -> np.ndarray:
@@ -87,6 +114,7 @@ def subject_groups(
         names = [f"quarter {k + 1}" for k in range(codes.max() + 1)]
         return name, SubjectGroups(names, codes, labels)
     labels = labels.astype(str)
+    check_labels(labels, data.subjects, name)
     names, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     if reference is not None and reference not in names:
         raise ValueError(
@@ -98,24 +126,26 @@ def subject_groups(
     return name, SubjectGroups(names[order].tolist(), np.argsort(order)[codes])
 
 
-def check_groups(data: ResponseTable, name: str, groups: SubjectGroups) -> None:
-    """Refuses groups that cannot be compared."""
-    sizes = np.bincount(groups.codes, minlength=len(groups.names))
-    if len(sizes) < 2:
-        raise ValueError(f"{name} is the same for all subjects: give two groups")
-    if sizes.min() < 2:
-        small = groups.names[int(np.argmin(sizes))]
-        raise ValueError(
-            f"group {small!r} of {name} has one subject: join it with another group"
-        )
+def comparable(data: ResponseTable, groups: SubjectGroups) -> np.ndarray:
+    """`[items]` whether all groups answered the item; two of those of a number."""
     seen = observed_of(data)
-    if seen is not None:
-        answered = np.stack([seen[groups.codes == k].any(0) for k in range(len(sizes))])
-        if not answered.all(axis=0).any():
-            raise ValueError(
-                f"no item was answered in all groups of {name}: groups need items in"
-                " common"
-            )
+    if seen is None:
+        return np.ones(data.num_items, bool)
+    by_group = [seen[groups.codes == k].any(0) for k in range(len(groups.names))]
+    enough = len(by_group) if groups.number is None else 2
+    return np.sum(by_group, axis=0) >= enough
+
+
+def check_groups(data: ResponseTable, name: str, groups: SubjectGroups) -> None:
+    """Refuses a number that does not vary, and groups without items in common."""
+    if len(groups.names) < 2:
+        raise ValueError(f"{name!r} is the same for every subject: give two groups")
+    common = int(comparable(data, groups).sum())
+    if common < 2:
+        raise ValueError(
+            f"{counted(common, 'item')} in common of the groups of {name}, which are"
+            " compared by two or more: give groups that answered the same items"
+        )
 
 
 def observed_of(data: ResponseTable) -> np.ndarray | None:

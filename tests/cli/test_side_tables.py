@@ -92,6 +92,16 @@ def test_rows_are_found_by_name(files):
     assert options["subject_covariates"]["size"].tolist() == list(range(SUBJECTS))
 
 
+def test_names_may_be_in_a_column_of_another_name(files):
+    """Such as model, the column of responses; rows of other names may be there too."""
+    path, names = files / "models.csv", small_table().subjects
+    path.write_text("size,model\n" + "".join(f"{k},{x}\n" for k, x in enumerate(names)))
+    side = SideTable.read("--subjects", path, "subject", names)
+    assert side.numbers("size").tolist() == list(range(SUBJECTS))
+    with pytest.raises(ValueError, match="no column 'item', nor one with names such"):
+        SideTable.read("--items", path, "item", small_table().items)
+
+
 def test_what_tables_lack_is_said(files):
     with pytest.raises(ValueError, match="has no column 'topic'; it has item, domain"):
         asked(files, facets=("benchmark/topic",))

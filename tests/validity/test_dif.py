@@ -316,7 +316,8 @@ def test_an_item_that_a_prompt_helps_is_found_within_pairs():
 @pytest.mark.parametrize(
     ("group", "settings", "message"),
     [
-        (["a"] * 400, {}, "the same for all subjects"),
+        (["a"] * 400, {}, "the same for every subject"),
+        ([""] * 200 + ["b"] * 200, {}, "has no label of subject 'subject 1' .200 of"),
         (["a"] * 399 + ["b"], {}, "group 'b' of group has one subject"),
         ("size", {}, "no facet 'size' of subjects for group"),
         (["a", "b"], {}, "group has 2 labels, but there are 400 subjects"),
@@ -336,8 +337,30 @@ def test_groups_without_items_in_common_are_refused(data):
     table, codes = data
     observed = (np.arange(ITEMS) < ITEMS // 2) == (codes == 0)[:, None]
     apart = table.replace(observed=observed, values=table.values * observed)
-    with pytest.raises(ValueError, match="no item was answered in all groups of age"):
+    with pytest.raises(ValueError, match="0 items in common of the groups of age"):
         irtjax.dif(apart, "age")
+
+
+@pytest.mark.parametrize(
+    "method", [pytest.param("score", marks=pytest.mark.slow), "mh", "logistic"]
+)
+def test_items_of_one_group_are_not_tested(data, method):
+    """Half of the items are in common, and one of these the second group solves."""
+    table, codes = data
+    observed = np.ones(table.values.shape, bool)
+    observed[codes == 0, :5], observed[codes == 1, 15:] = False, False
+    values = np.where(codes[:, None] * (np.arange(ITEMS) == 9), 1, table.values)
+    some = table.replace(observed=observed, values=values * observed)
+    result = irtjax.dif(some, "age", method=method)
+    tested = ~np.array([x["p_value"] is None for x in result.table.to_pylist()])
+    assert tested.tolist() == [False] * 5 + [True] * 10 + [False] * 5
+    assert result.notes[-2 - (method == "score") :][:2] == (
+        "10 items not tested, because a group has no responses: item 1, item 2, item 3,"
+        " item 4, item 5, ... (10 in all)",
+        "1 item all right or all wrong in a group, of which tests have little power:"
+        " item 10",
+    )
+    assert not method == "score" or result.detectable < 100
 
 
 def test_the_command_writes_and_prints_the_items_that_differ(data, tmp_path):
@@ -364,4 +387,4 @@ def test_the_command_writes_and_prints_the_items_that_differ(data, tmp_path):
     shown = CliRunner().invoke(app, [*call, "--method", "mh", "--json"])
     assert json.loads(shown.stdout)["sizes"] == {"old": 250, "new": 150}
     wrong = CliRunner().invoke(app, [*call[:-1], "size"])
-    assert "--subjects FILE --group size" in wrong.output.replace("\n", " ")
+    assert "has no column 'size'; it has subject, age" in wrong.output

@@ -370,7 +370,9 @@ def test_discriminations_that_differ_are_found():
         ([[1, 1], [0, 0]], "score", "fewer than two items have right and wrong"),
         (np.eye(4, dtype=int)[[0, 1, 2, 3, 0]], "family", "no facet 'family'"),
         (np.eye(4, dtype=int), ["a", "b"], "by has 2 labels, but there are 4"),
-        (np.eye(4, dtype=int), ["a"] * 4, "gives one group"),
+        (np.eye(4, dtype=int), ["a"] * 4, "'by' is the same for every subject whose"),
+        (np.eye(4, dtype=int), ["a", "a", "a", "b"], "'b' of by has one subject whose"),
+        (np.eye(4, dtype=int), ["a", "a", "b", ""], "by has no label of subject 's"),
     ],
 )
 def test_data_that_say_nothing_are_refused(right, by, message):
