@@ -213,7 +213,7 @@ def printed_em() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         log_odds = nodes[:, None] - beta
         joint = values @ log_odds.T - np.logaddexp(0, log_odds).sum(axis=1)
         joint += np.log(weights)
-        total = logsumexp(joint, axis=1)
+        total = np.asarray(logsumexp(joint, axis=1))
         return np.exp(joint - total[:, None]), float(total.sum())
 
     for _ in range(50):
@@ -347,8 +347,8 @@ def posterior(full: bool) -> Part:
     look = {"bins": 40, "density": True, "color": style.GREY, "alpha": 0.4}
     for name, axes in zip(names, figure.axes[1::2], strict=True):
         part, place = name.rstrip("]").split("[")
-        values = printed[part == "beta"][:, int(place)]
-        axes.hist(values, orientation="horizontal", **look)
+        values = printed[1] if part == "beta" else printed[0]
+        axes.hist(values[:, int(place)], orientation="horizontal", **look)
     figure.axes[1].set_title("grey: printed sampler", fontsize=8)
     return figure, rows
 
@@ -379,7 +379,7 @@ def information(full: bool) -> Part:
     panels[0].set_xlabel("ability")
     panels[0].set_ylabel("information")
     panels[0].set_ylim(0, 0.32)
-    chance = expit(ABILITY - beta)
+    chance = np.asarray(expit(ABILITY - beta))
     of_item = chance * (1 - chance)
     at = np.full(400 if full else 40, ABILITY)
     sums = {}

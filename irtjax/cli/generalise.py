@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from irtjax.prediction.generalise import Generalisation
 
 #: What `--out` writes.
-TABLES = "generalise.csv", "curves.csv"
+TABLES, FIGURE = ("generalise.csv", "curves.csv"), "generalise.png"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,10 +163,11 @@ def generalise_command(
     files: opt.Files,
     scheme: SchemeOptions,
     out: Annotated[
-        Path | None, opt.out("DIR", f"Folder for {' and '.join(TABLES)}.")
+        Path | None, opt.out("DIR", f"Folder for {', '.join(TABLES)} and a figure.")
     ] = None,
     level: opt.Level = 0.95,
     seed: opt.Seed = 0,
+    figures: opt.Figures = True,
     *,
     machine: opt.Machine,
     output: opt.Output,
@@ -174,7 +175,7 @@ def generalise_command(
 ) -> None:
     """Measures how well models predict new subjects, new items and later responses."""
     opt.check_level(level)
-    check_out_folder(out, TABLES)
+    check_out_folder(out, (*TABLES, FIGURE))
     with ProgressLine(output.quiet) as progress:
         machine.prepare()
         progress("read")
@@ -192,7 +193,15 @@ def generalise_command(
         )
         if out is not None:
             tables = result.table, result.curves
-            write_files({out / x: y for x, y in zip(TABLES, tables, strict=True)})
+            contents: dict[Path, Any] = {
+                out / x: y for x, y in zip(TABLES, tables, strict=True)
+            }
+            if figures:
+                from irtjax.plots import plot_generalisation, save_figure
+
+                draw = lambda path: save_figure(plot_generalisation(result), path)
+                contents[out / FIGURE] = draw
+            write_files(contents, stale=[out / FIGURE])
     if output.json:
         print_json(_document(result))
     elif not output.quiet:
@@ -228,6 +237,6 @@ def _show(result: Generalisation, out: Path | None) -> None:
         for row in result.table.to_pylist()
     ]
     screen.show_table("", ["scheme", "model", *columns], cells, left=2)
-    place = [] if out is None else [written(out, TABLES)]
+    place = [] if out is None else [written(out, (*TABLES, FIGURE))]
     screen.show_sentences([*result.sentences, *place])
     screen.show_warnings(result.warnings, ())

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from irtjax.plots.expected_score import plot_test_score as plot_test_score
     from irtjax.plots.filtering import plot_filter as plot_filter
     from irtjax.plots.flow import plot_rank_flow as plot_rank_flow
+    from irtjax.plots.generalisation import plot_generalisation as plot_generalisation
     from irtjax.plots.history import plot_history as plot_history
     from irtjax.plots.lengths import plot_latency as plot_latency
     from irtjax.plots.loadings import plot_biplot as plot_biplot
@@ -65,6 +66,7 @@ __all__ = [
     "plot_dimensions",
     "plot_filter",
     "plot_flagged_items",
+    "plot_generalisation",
     "plot_history",
     "plot_item_information",
     "plot_item_parameters",
@@ -105,6 +107,7 @@ __getattr__ = loader(
         "irtjax.plots.dif": "plot_dif",
         "irtjax.plots.filtering": "plot_filter",
         "irtjax.plots.flow": "plot_rank_flow",
+        "irtjax.plots.generalisation": "plot_generalisation",
         "irtjax.plots.history": "plot_history",
         "irtjax.plots.lengths": "plot_latency",
         "irtjax.plots.loadings": "plot_biplot plot_dimensions plot_structure",

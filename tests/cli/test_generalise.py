@@ -53,7 +53,7 @@ def test_schemes_with_their_columns(folder):
     assert last["predicted"] / (SUBJECTS * ITEMS) == pytest.approx(0.25 * 0.7, abs=0.02)
     assert len(document["sentences"]) == 3
     names = {x.name for x in (folder / "out").iterdir()}
-    assert names == {"generalise.csv", "curves.csv"}
+    assert names == {"generalise.csv", "curves.csv", "generalise.png"}
 
 
 def test_features_predict_items_without_a_response(folder):

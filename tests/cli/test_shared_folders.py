@@ -52,7 +52,7 @@ NAMES = {
     "correlates": correlates.TABLES,
     "forecast": forecast.TABLES,
     "cold-start": cold_start.TABLES,
-    "generalise": generalise.TABLES,
+    "generalise": (*generalise.TABLES, generalise.FIGURE),
     "compare-models": (*compare_models.TABLES, compare_models.FIGURE),
     "horizons": horizons.TABLES,
     "dif": dif.TABLES,
