@@ -1,4 +1,4 @@
-r"""The Ising model of right and wrong responses, and the conditional chances of a 2PL.
+r"""The Ising model of right and wrong responses.
 
 With thresholds tau_j and symmetric weights omega_jk,
 
@@ -10,8 +10,8 @@ p(y_j | other items), needs no Z; it is concave and its maximum is consistent. E
 are those of the sandwich H^-1 (sum_i s_i s_i') H^-1 over subjects i with scores s_i,
 since the chances of one subject share its responses.
 
-Parameters are stored as thresholds, then weights of pairs j < k, in the order of
-`features`.
+As y_j y_j = y_j, thresholds are the diagonal of a symmetric matrix of parameters, which
+is estimated as the vector of its upper triangle.
 """
 
 from __future__ import annotations
@@ -48,15 +48,14 @@ class Ising(NamedTuple):
         thresholds: `[items]` tau, the logit of an item if all others are wrong.
         weights: `[items, items]` omega, symmetric, 0 on the diagonal.
         log_likelihood: In nats; of the pseudo-likelihood the sum over items.
-        errors: `[items, items]` standard errors of the weights; None if penalised.
-        threshold_errors: `[items]`.
+        errors: `[items, items]` standard errors of the weights, on the diagonal of the
+            thresholds; None if penalised.
     """
 
     thresholds: np.ndarray
     weights: np.ndarray
     log_likelihood: float
     errors: np.ndarray | None = None
-    threshold_errors: np.ndarray | None = None
 
     def logits(self, right: np.ndarray) -> np.ndarray:
         """`[subjects, items]` logits of each response given the subject's others."""
@@ -64,13 +63,13 @@ class Ising(NamedTuple):
 
 
 def features(right: np.ndarray) -> np.ndarray:
-    """`[subjects, items + pairs]`: responses, then products of pairs of items.
+    """`[subjects, items (items + 1) / 2]` products y_j y_k of pairs j <= k.
 
     >>> features(np.array([[1.0, 1.0, 0.0]])).tolist()
     [[1.0, 1.0, 0.0, 1.0, 0.0, 0.0]]
     """
-    first, second = np.triu_indices(right.shape[1], 1)
-    return np.concatenate([right, right[:, first] * right[:, second]], axis=1)
+    first, second = np.triu_indices(right.shape[1])
+    return right[:, first] * right[:, second]
 
 
 def all_patterns(count: int) -> np.ndarray:
@@ -91,11 +90,6 @@ def fit_exact(right: np.ndarray) -> Ising:
 
     Raises:
         ValueError: If there are more than `MOST_EXACT` items.
-
-    >>> rng = np.random.default_rng(0)
-    >>> independent = (rng.random((4000, 3)) < 0.5) * 1.0
-    >>> bool(np.abs(fit_exact(independent).weights).max() < 0.3)
-    True
     """
     size, count = right.shape
     if count > MOST_EXACT:
@@ -114,7 +108,7 @@ def fit_exact(right: np.ndarray) -> Ising:
         return total @ x - size * log_z, total - size * mean, size * covariance
 
     x, value, information = maximise(objective, table.shape[1])
-    return _estimates(x, value, np.diagonal(inverse(information)), count)
+    return _estimates(x, value, np.diagonal(_inverse(information)), count)
 
 
 def fit_pseudolikelihood(right: np.ndarray, offset: np.ndarray | float = 0.0) -> Ising:
@@ -127,13 +121,6 @@ def fit_pseudolikelihood(right: np.ndarray, offset: np.ndarray | float = 0.0) ->
 
     Raises:
         ValueError: If there are more than `MOST_ITEMS` items.
-
-    >>> rng = np.random.default_rng(0)
-    >>> first = rng.random(4000) < 0.5
-    >>> second = np.where(rng.random(4000) < 0.8, first, ~first)
-    >>> pair = np.stack([first, second], axis=1) * 1.0
-    >>> round(float(fit_pseudolikelihood(pair).weights[0, 1]), 1)  # 2 log(.8 / .2)
-    2.8
     """
     size, count = right.shape
     if count > MOST_ITEMS:
@@ -141,86 +128,81 @@ def fit_pseudolikelihood(right: np.ndarray, offset: np.ndarray | float = 0.0) ->
             f"{count:,} items have {count * (count - 1) // 2:,} weights: choose at most"
             f" {MOST_ITEMS} items (top=60 takes those with the largest variance)"
         )
-    first, second = np.triu_indices(count, 1)
-    width = count + len(first)
-    height = max(1, BLOCK // width)
+    first, second = np.triu_indices(count)
+    apart, numbers = first != second, _symmetric(np.arange(len(first)), count)
+    height = max(1, BLOCK // len(first))
     blocks = [slice(k, k + height) for k in range(0, size, height)]
     offset = np.broadcast_to(offset, right.shape)
 
-    def residual(x, rows):
-        y = right[rows]
-        eta = offset[rows] + x[:count] + y @ _matrix(x[count:], count)
-        return y, eta, y - expit(eta)
+    def residuals(x, rows):
+        thresholds, weights = _parts(x, count)
+        eta = offset[rows] + thresholds + right[rows] @ weights
+        return right[rows], eta, right[rows] - expit(eta)
 
     def objective(x):
-        value, gradient, sums = 0.0, np.zeros(width), np.zeros((count, 1 + width))
+        value, gradient = 0.0, np.zeros(len(first))
+        sums = np.zeros((count, 1 + len(first)))
         for rows in blocks:
-            y, eta, rest = residual(x, rows)
+            y, eta, rest = residuals(x, rows)
             value += log_chances(eta, y).sum()
             product = y.T @ rest
-            gradient += np.concatenate(
-                [rest.sum(axis=0), (product + product.T)[first, second]]
-            )
+            np.fill_diagonal(product, rest.sum(axis=0) / 2)
+            gradient += (product + product.T)[first, second]
             weight = (y - rest) * (1 - y + rest)
             sums[:, 0] += weight.sum(axis=0)
             sums[:, 1:] += weight.T @ features(y)
-        return float(value), gradient, _second_derivatives(sums, count)
+        return float(value), gradient, _second_derivatives(sums, numbers)
 
-    x, value, hessian = maximise(objective, width)
-    variance, bread = np.zeros(width), inverse(hessian)
+    x, value, hessian = maximise(objective, len(first))
+    variance, bread = np.zeros(len(first)), _inverse(hessian)
     for rows in blocks:
-        y, _, rest = residual(x, rows)
-        pairs = y[:, first] * rest[:, second] + y[:, second] * rest[:, first]
-        scores = np.concatenate([rest, pairs], axis=1)
+        y, _, rest = residuals(x, rows)
+        scores = rest[:, first] * np.where(apart, y[:, second], 1)
+        scores += y[:, first] * rest[:, second] * apart
         variance += ((scores @ bread) ** 2).sum(axis=0)
     return _estimates(x, value, variance, count)
 
 
-def _second_derivatives(sums: np.ndarray, count: int) -> np.ndarray:
+def _second_derivatives(sums: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """Negative second derivatives of the pseudo-likelihood.
 
-    That of item j is a logistic regression on z_j = (y with 1 in place of y_j), with
-    sum_i w_ij z_ij z_ij' from the `[items, 1 + items + pairs]` sums of w_ij times
-    (1, features). Its coefficients are tau_j and the weights of the pairs with j.
+    That of item j is a logistic regression on z_j, y with 1 in place of y_j, with
+    sum_i w_ij z_ij z_ij' from the `[items, 1 + parameters]` sums of w_ij times
+    (1, features). Its coefficients are row j of the `[items, items]` numbers of the
+    parameters.
     """
-    pair = _numbers(count)
-    place = np.zeros((count + 1, count + 1), np.int64)
-    place[1:, 1:] = 1 + pair
-    place[0] = place[:, 0] = np.arange(count + 1)
-    own = np.arange(count)
-    slot = np.where(np.eye(count, dtype=bool), 0, 1 + own)
-    at = place[slot[:, :, None], slot[:, None, :]]
-    blocks = sums[own[:, None, None], at]
-    width = sums.shape[1] - 1
+    count, width = len(numbers), sums.shape[1] - 1
+    item, first, second = np.ogrid[:count, :count, :count]
+    pair = (
+        np.where(first == item, second, first),
+        np.where(second == item, first, second),
+    )
+    at = np.where((first == item) & (second == item), 0, 1 + numbers[pair])
     out = np.zeros((width, width))
-    np.add.at(out, (pair[:, :, None], pair[:, None, :]), blocks)
+    np.add.at(out, (numbers[:, :, None], numbers[:, None, :]), sums[item, at])
     return out
 
 
-def _numbers(count: int) -> np.ndarray:
-    """`[items, items]` number of the parameter of each pair, of tau on the diagonal."""
-    numbers = np.diag(np.arange(count))
-    first, second = np.triu_indices(count, 1)
-    numbers[first, second] = numbers[second, first] = count + np.arange(len(first))
-    return numbers
+def _symmetric(values: np.ndarray, count: int) -> np.ndarray:
+    """`[count, count]` of the values of its upper triangle."""
+    out = np.zeros((count, count), values.dtype)
+    out[np.triu_indices(count)] = values
+    return np.where(np.tri(count, dtype=bool), out.T, out)
 
 
-def _matrix(values: np.ndarray, count: int) -> np.ndarray:
-    """The symmetric matrix of values of pairs, 0 on the diagonal."""
-    out = np.zeros((count, count))
-    first, second = np.triu_indices(count, 1)
-    out[first, second] = out[second, first] = values
-    return out
+def _parts(x: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Thresholds and weights."""
+    matrix = _symmetric(x, count)
+    return np.diagonal(matrix), matrix * ~np.eye(count, dtype=bool)
 
 
 def _estimates(x, value: float, variance: np.ndarray, count: int) -> Ising:
     """The parts of a vector of parameters."""
-    error = np.sqrt(np.maximum(variance, 0))
-    weights, errors = (_matrix(v[count:], count) for v in (x, error))
-    return Ising(x[:count], weights, value, errors, error[:count])
+    errors = _symmetric(np.sqrt(np.maximum(variance, 0)), count)
+    return Ising(*_parts(x, count), value, errors)
 
 
-def inverse(matrix: np.ndarray) -> np.ndarray:
+def _inverse(matrix: np.ndarray) -> np.ndarray:
     """Inverse of a positive definite matrix, with `RIDGE` added."""
     unit = np.eye(len(matrix))
     return cho_solve(cho_factor(matrix + RIDGE * unit), unit)
@@ -237,8 +219,7 @@ def maximise(objective: Objective, size: int) -> tuple[np.ndarray, float, np.nda
     x = np.zeros(size)
     value, gradient, matrix = objective(x)
     for _ in range(STEPS):
-        factor = cho_factor(matrix + RIDGE * np.eye(size))
-        step = cho_solve(factor, gradient)
+        step = cho_solve(cho_factor(matrix + RIDGE * np.eye(size)), gradient)
         gain = gradient @ step / 2
         step *= min(1.0, LONGEST / max(np.abs(step).max(), 1e-300))
         for _ in range(HALVINGS):

@@ -2,93 +2,174 @@ r"""A network and a latent ability by one measure: responses given the others.
 
 A two-parameter model implies logits of a response given the subject's other responses,
 as an Ising model does. With posterior weights W_q of abilities at nodes given all
-responses, p(y_j | others) = 1 / sum_q W_q / p_q(y_j), so that
+responses, p(y_j | others) = 1 / sum_q W_q / p_q(y_j), so that with s = 1 where y_j = 0
+and s = -1 where y_j = 1
 
-    logit P(y_j = 1 | others) = log sum_q W_q e^{eta_jq}     where y_j = 0,
-                              = -log sum_q W_q e^{-eta_jq}   where y_j = 1,
+    logit P(y_j = 1 | others) = s log sum_q W_q e^{s eta_jq},
 
-eta_jq the logits of item j at the nodes. They are the offset of a residual network, of
-what the ability leaves unexplained, and of new subjects they are compared with the
-logits of a network: mean log p(y_ij | y_i, others), with errors over subjects.
+eta_jq = a_j theta_q + d_j. Of new subjects they are compared with the logits of a
+network by the mean of log p(y_ij | y_i, others), with errors over subjects.
+
+In a **residual network** they are the offset of an Ising model: weights are then of
+what the ability leaves unexplained, p(y) proportional to p_2PL(y) exp(sum omega y y).
+Discriminations of a 2PL alone are too large where items depend on each other, which
+gives their neighbours weights below 0. Dependent pairs are therefore chosen first, and
+their weights and all a_j and d_j estimated together, by maximum pseudo-likelihood.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.special import logit, logsumexp
+from scipy.optimize import minimize
+from scipy.special import expit, logit, logsumexp, ndtr
 
 from irtjax.data.table import ResponseTable
-from irtjax.inference.expected import response_table
 from irtjax.models.catalogue import MODELS
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.progress import watched
 from irtjax.prediction.held_out import OnNodes
-from irtjax.validity.ising import log_chances
+from irtjax.ranking.discoveries import benjamini_hochberg
+from irtjax.validity.ising import FAR, Ising, fit_pseudolikelihood, log_chances
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Chances nearer to 0 or 1 are moved here.
-NEAREST = 1e-12
+#: From a mask of training subjects `[subjects]` and a 2PL of them to logits of a
+#: network, `[subjects, items]`.
+LogitsOf = Callable[[np.ndarray, "Ability"], np.ndarray]
 #: Right and wrong responses that the shares of independent items have in addition.
 PRIOR_RESPONSES = 0.5
-#: From a mask of training subjects `[subjects]` and logits of a 2PL of them to those
-#: of a network, `[subjects, items]`.
-LogitsOf = Callable[[np.ndarray, np.ndarray], np.ndarray]
+#: False discovery rate of dependent pairs, and rounds in which they are chosen. A round
+#: takes one pair of an item, as its others may be neighbours of a dependent pair.
+LEVEL, ROUNDS = 0.05, 10
+
+
+class Ability(NamedTuple):
+    """A 2PL at nodes of the ability.
+
+    Attributes:
+        items: `[2, items]` discriminations a and intercepts d.
+        theta: `[nodes]` abilities.
+        log_weights: `[nodes]` logarithms of their chances in the population.
+        log_likelihood: Marginal.
+    """
+
+    items: np.ndarray
+    theta: np.ndarray
+    log_weights: np.ndarray
+    log_likelihood: float = np.nan
+
+    def posterior(self, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Logits `[nodes, items]` of items, weights `[subjects, nodes]` of abilities."""
+        slope, intercept = self.items
+        eta = np.clip(np.outer(self.theta, slope) + intercept, -FAR, FAR)
+        joint = right @ eta.T - np.logaddexp(0, eta).sum(axis=1) + self.log_weights
+        return eta, np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+
+    def logits(self, right: np.ndarray) -> np.ndarray:
+        """`[subjects, items]` logits of each response given the subject's others.
+
+        >>> ability = Ability(np.array([[1.0], [0.0]]), np.zeros(1), np.zeros(1))
+        >>> ability.logits(np.ones((1, 1))).tolist()
+        [[0.0]]
+        """
+        eta, weight = self.posterior(right)
+        wrong, correct = np.log(weight @ np.exp(eta)), -np.log(weight @ np.exp(-eta))
+        return np.where(right > 0, correct, wrong)
+
+    def gradient(self, right: np.ndarray, slope: np.ndarray) -> np.ndarray:
+        """Derivatives `[2, items]` by `items` of a function of the logits.
+
+        Args:
+            right: `[subjects, items]`.
+            slope: `[subjects, items]` its derivatives by the logits.
+        """
+        eta, weight = self.posterior(right)
+        up, down = np.exp(eta), np.exp(-eta)
+        # The posterior without item j at a node is W e^{s eta} / sum W e^{s eta}.
+        wrong = (1 - right) * slope / (weight @ up)
+        correct = right * slope / (weight @ down)
+        others = wrong @ up.T - correct @ down.T
+        others = weight * (others - (slope * (1 - 2 * right)).sum(axis=1)[:, None])
+        by_eta = others.T @ right - others.sum(axis=0)[:, None] * expit(eta)
+        by_eta += up * (weight.T @ wrong) + down * (weight.T @ correct)
+        return np.stack([self.theta @ by_eta, by_eta.sum(axis=0)])
 
 
 class TwoParameterModel:
-    """Logits of each response given the others, by a 2PL of some of the subjects.
-
-    Attributes:
-        log_likelihood: Marginal, of the last fit.
-    """
+    """A 2PL of some of the subjects."""
 
     def __init__(self, right: np.ndarray) -> None:
         table = ResponseTable.from_arrays(right.astype(np.int8))
-        self._right, self._model = right, OnNodes(table, MODELS["2pl"]())
-        self.log_likelihood = np.nan
+        self._shape, self._model = right.shape, OnNodes(table, MODELS["2pl"]())
 
     @full_precision
-    def logits(self, train: np.ndarray) -> np.ndarray:
-        """`[subjects, items]` logits of all subjects by a fit of the mask `train`."""
+    def fit(self, train: np.ndarray) -> Ability:
+        """By marginal maximum likelihood of the subjects in the mask `train`."""
         model = self._model
-        mask = np.broadcast_to(train[:, None], self._right.shape)
-        fit = model.fit(model.data(mask))
-        self.log_likelihood = float(fit.log_lik)
+        fit = model.fit(model.data(np.broadcast_to(train[:, None], self._shape)))
         items, population = fit.parameters[:2]
         assert model.grid is not None
         theta = population.mean + population.sd * model.grid.nodes
-        chances = response_table(model.model.family, items, theta)
-        return conditional_logits(
-            self._right, np.asarray(chances, float), np.asarray(model.grid.log_weights)
-        )
+        parameters = np.stack([items.discrimination, items.intercept])
+        numbers = parameters, theta, model.grid.log_weights
+        return Ability(*(np.asarray(x, float) for x in numbers), float(fit.log_lik))
 
 
-def conditional_logits(
-    right: np.ndarray, chances: np.ndarray, log_weights: np.ndarray
-) -> np.ndarray:
-    """Logits of right responses given the subject's other responses.
+def fit_residual(right: np.ndarray, ability: Ability) -> tuple[Ability, Ising]:
+    """The 2PL beside dependent pairs, and the network of what it leaves unexplained.
 
     Args:
-        right: `[subjects, items]` of 0 and 1.
-        chances: `[nodes, items]` of a right response.
-        log_weights: `[nodes]` logarithms of the weights of the nodes in the population.
-
-    >>> chances = np.array([[0.2], [0.6]])
-    >>> one = conditional_logits(np.ones((1, 1)), chances, np.log([0.5, 0.5]))
-    >>> round(float(np.exp(one[0, 0])), 3)  # Odds of .4, the mean chance.
-    0.667
+        right: `[subjects, items]` of 0 and 1, every item with both.
+        ability: A 2PL of these responses.
     """
-    eta = logit(np.clip(chances, NEAREST, 1 - NEAREST))
-    joint = right @ eta.T - np.logaddexp(0, eta).sum(axis=1) + log_weights
-    posterior = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
-    return np.where(
-        right > 0, -np.log(posterior @ np.exp(-eta)), np.log(posterior @ np.exp(eta))
-    )
+    count = right.shape[1]
+    pairs = np.triu_indices(count, 1)
+    dependent, weights = np.zeros((count, count), bool), np.zeros((count, count))
+    for left in reversed(range(ROUNDS)):
+        network = fit_pseudolikelihood(right, ability.logits(right))
+        assert network.errors is not None
+        size = np.zeros((count, count))
+        size[pairs] = np.abs(network.weights[pairs] / network.errors[pairs])
+        size[pairs] *= benjamini_hochberg(2 * ndtr(-size[pairs])) < LEVEL
+        size = np.where(dependent, 0, size + size.T)
+        largest = size.max(axis=0)
+        new = (size > 0) & (size == largest) & (size == largest[:, None])
+        if not (left and new.any()):
+            break
+        dependent |= new
+        ability, weights = _fit_dependent(right, ability, weights, dependent)
+    return ability, network
+
+
+def _fit_dependent(
+    right: np.ndarray, ability: Ability, weights: np.ndarray, dependent: np.ndarray
+) -> tuple[Ability, np.ndarray]:
+    """The 2PL and the weights of the dependent pairs, by maximum pseudo-likelihood."""
+    size, count = right.shape
+    pairs = np.nonzero(np.triu(dependent))
+
+    def parts(x):
+        weights = np.zeros((count, count))
+        weights[pairs] = x[2 * count :]
+        items = x[: 2 * count].reshape(2, count)
+        return ability._replace(items=items), weights + weights.T
+
+    def objective(x):
+        part, weights = parts(x)
+        eta = part.logits(right) + right @ weights
+        rest = right - expit(eta)
+        product = right.T @ rest
+        by_items = part.gradient(right, rest).ravel()
+        gradient = np.concatenate([by_items, (product + product.T)[pairs]])
+        return -log_chances(eta, right).sum() / size, -gradient / size
+
+    start = np.concatenate([ability.items.ravel(), weights[pairs]])
+    bounds = [(-FAR, FAR)] * len(start)
+    return parts(minimize(objective, start, jac=True, bounds=bounds).x)
 
 
 def held_out(right: np.ndarray, network: LogitsOf, folds: int, seed: int) -> pa.Table:
@@ -115,7 +196,7 @@ def held_out(right: np.ndarray, network: LogitsOf, folds: int, seed: int) -> pa.
     if not 2 <= folds <= size:
         raise ValueError(f"{folds} folds need at least 2 and at most {size:,} subjects")
     fold = np.random.default_rng(seed).permutation(np.arange(size) % folds)
-    ability = TwoParameterModel(right)
+    model = TwoParameterModel(right)
     scores = {name: np.zeros(size) for name in ("network", "2pl", "independent")}
     for number in watched(range(folds), "fold"):
         train, test = fold != number, fold == number
@@ -126,20 +207,13 @@ def held_out(right: np.ndarray, network: LogitsOf, folds: int, seed: int) -> pa.
             )
         share = right[train].sum(axis=0) + PRIOR_RESPONSES
         share = share / (train.sum() + 2 * PRIOR_RESPONSES)
-        alone = np.broadcast_to(logit(share), right.shape)
-        latent = ability.logits(train)
-        logits = network(train, latent), latent, alone
+        ability = model.fit(train)
+        logits = network(train, ability), ability.logits(right), logit(share)
         for name, value in zip(scores, logits, strict=True):
             scores[name][test] = log_chances(value, right).mean(axis=1)[test]
-    error = lambda x: float(np.std(x, ddof=1) / np.sqrt(size))
-    rows = [
-        {
-            "model": name,
-            "log_score": float(score.mean()),
-            "log_score_se": error(score),
-            "difference": float((score - scores["2pl"]).mean()),
-            "difference_se": error(score - scores["2pl"]),
-        }
-        for name, score in scores.items()
-    ]
-    return pa.Table.from_pylist(rows)
+    table = {"model": list(scores)}
+    for column, base in (("log_score", 0.0), ("difference", scores["2pl"])):
+        values = np.stack(list(scores.values())) - base
+        table[column] = values.mean(axis=1)
+        table[f"{column}_se"] = values.std(axis=1, ddof=1) / np.sqrt(size)
+    return pa.table(table)

@@ -179,23 +179,25 @@ def network(
             part, method, sparse_networks.fit_glasso(matrix, len(right), gamma)
         )
 
-    def fit(train: np.ndarray, latent: np.ndarray | None) -> ising.Ising:
+    def fit(train: np.ndarray) -> ising.Ising:
         if method == "exact":
             return ising.fit_exact(right[train])
         if method == "elasso":
             return sparse_networks.fit_elasso(right[train], gamma, edge_rule)
-        offset = 0.0 if latent is None else latent[train]
-        return ising.fit_pseudolikelihood(right[train], offset)
+        return ising.fit_pseudolikelihood(right[train])
 
-    def logits(train: np.ndarray, latent: np.ndarray) -> np.ndarray:
-        if residual:
-            return latent + fit(train, latent).logits(right)
-        return fit(train, None).logits(right)
+    def logits(train: np.ndarray, ability: latent_network.Ability) -> np.ndarray:
+        if not residual:
+            return fit(train).logits(right)
+        ability, rest = latent_network.fit_residual(right[train], ability)
+        return ability.logits(right) + rest.logits(right)
 
-    everyone, latent = np.ones(len(right), bool), None
+    everyone = np.ones(len(right), bool)
     if residual:
-        latent = latent_network.TwoParameterModel(right).logits(everyone)
-    result = _network(part, method, fit(everyone, latent))
+        ability = latent_network.TwoParameterModel(right).fit(everyone)
+        result = _network(part, method, latent_network.fit_residual(right, ability)[1])
+    else:
+        result = _network(part, method, fit(everyone))
     if folds is None:
         return result
     scores = latent_network.held_out(right, logits, folds, seed_of(key))

@@ -9,8 +9,8 @@ from scipy.special import expit
 
 import irtjax
 from irtjax.validity.latent_network import (
+    Ability,
     TwoParameterModel,
-    conditional_logits,
     held_out,
 )
 
@@ -29,14 +29,23 @@ def dependent():
     return right.astype(float)
 
 
-def test_logits_given_the_other_responses_are_those_of_enumeration():
+@pytest.fixture(scope="module")
+def ability():
+    """Seven nodes with uneven weights, four items."""
     rng = np.random.default_rng(0)
-    chances, weights = rng.uniform(0.02, 0.98, (7, 4)), rng.dirichlet(np.ones(7))
-    patterns = np.array(list(itertools.product([0.0, 1.0], repeat=4)))
-    factors = np.where(patterns[:, None] > 0, chances, 1 - chances)
-    joint = dict(zip(map(tuple, patterns), factors.prod(axis=2) @ weights, strict=True))
-    logits = conditional_logits(patterns, chances, np.log(weights))
-    for pattern, row in zip(patterns, logits, strict=True):
+    items = np.stack([rng.uniform(-0.5, 2, 4), rng.normal(0, 1, 4)])
+    return Ability(items, rng.normal(0, 1, 7), np.log(rng.dirichlet(np.ones(7))))
+
+
+PATTERNS = np.array(list(itertools.product([0.0, 1.0], repeat=4)))
+
+
+def test_logits_given_the_other_responses_are_those_of_enumeration(ability):
+    chances = expit(np.outer(ability.theta, ability.items[0]) + ability.items[1])
+    factors = np.where(PATTERNS[:, None] > 0, chances, 1 - chances)
+    joint = factors.prod(axis=2) @ np.exp(ability.log_weights)
+    joint = dict(zip(map(tuple, PATTERNS), joint, strict=True))
+    for pattern, row in zip(PATTERNS, ability.logits(PATTERNS), strict=True):
         for item in range(4):
             one, zero = pattern.copy(), pattern.copy()
             one[item], zero[item] = 1, 0
@@ -44,23 +53,36 @@ def test_logits_given_the_other_responses_are_those_of_enumeration():
             assert row[item] == pytest.approx(expected, abs=1e-10)
 
 
+def test_derivatives_by_items_are_those_of_differences(ability):
+    slope = np.random.default_rng(1).normal(size=PATTERNS.shape)
+    value = lambda items: (slope * ability._replace(items=items).logits(PATTERNS)).sum()
+    numerical = np.zeros((2, 4))
+    for place in np.ndindex(2, 4):
+        step = np.zeros((2, 4))
+        step[place] = 1e-5
+        numerical[place] = value(ability.items + step) - value(ability.items - step)
+    # Central differences have errors of the square of the step.
+    gradient = ability.gradient(PATTERNS, slope)
+    np.testing.assert_allclose(gradient, numerical / 2e-5, atol=1e-8)
+
+
 def test_the_ability_is_that_of_the_two_parameter_model(shared_data):
     content = pq.read_table(shared_data / "classic" / "lsat7.parquet")
     names = [x for x in content.column_names if x.startswith("lsat7")]
     right = np.stack([content.column(x).to_numpy() for x in names], 1).astype(float)
-    model = TwoParameterModel(right)
-    model.logits(np.ones(len(right), bool))
+    ability = TwoParameterModel(right).fit(np.ones(len(right), bool))
     # mirt's maximum of LSAT7; EM here ends within .03 standard errors of each of ten
     # parameters and has weak priors.
-    assert -0.05 < model.log_likelihood + 2658.805 < 0.001
+    assert -0.05 < ability.log_likelihood + 2658.805 < 0.001
 
 
 def test_a_residual_network_has_the_dependent_pair_alone(dependent):
     table = irtjax.ResponseTable.from_arrays(dependent.astype(int))
     first, *others = irtjax.network(table, residual=True).edges.to_pylist()
     assert (first["item"], first["other_item"]) == ("item 1", "item 2")
-    # Of the 1.5 drawn: the discriminations of both items take a part of it.
-    assert 0 < first["weight"] < 1.5 and first["q_value"] < 0.01
+    # Of the 1.5 drawn, four standard errors.
+    assert abs(first["weight"] - 1.5) < 4 * first["weight_se"] < 1
+    assert first["q_value"] < 0.01
     assert all(edge["q_value"] > 0.05 for edge in others)
     # Without the ability as an offset, it makes edges of its own.
     plain = irtjax.network(table).edges.to_pylist()
@@ -98,10 +120,10 @@ def test_a_network_predicts_better_where_there_is_no_common_ability():
 def test_each_subject_is_left_out_once(dependent):
     masks = []
 
-    def coin(train, latent):
+    def coin(train, ability):
         masks.append(train)
-        assert np.isfinite(latent).all()
-        return np.zeros_like(latent)
+        assert np.isfinite(ability.items).all()
+        return np.zeros_like(dependent)
 
     rows = held_out(dependent, coin, 3, 0).to_pylist()
     assert rows[0]["log_score"] == pytest.approx(-np.log(2))

@@ -125,7 +125,7 @@ def test_two_items_have_their_log_odds_ratio_and_its_error(fit):
     assert result.errors[0, 1] == pytest.approx(np.sqrt((1 / n).sum()), abs=1e-6)
     assert result.thresholds[1] == pytest.approx(np.log(12 / 31), abs=1e-7)
     error = np.sqrt(1 / 12 + 1 / 31)
-    assert result.threshold_errors[1] == pytest.approx(error, abs=1e-6)
+    assert result.errors[1, 1] == pytest.approx(error, abs=1e-6)
 
 
 @pytest.mark.parametrize("fit", [fit_exact, fit_pseudolikelihood])

@@ -13,9 +13,9 @@ from irtjax.validity.ising import all_patterns, features
 def chain(rng, size, count, weight):
     """Responses of an Ising model in which each item depends on its neighbours."""
     patterns = all_patterns(count)
-    first, second = np.triu_indices(count, 1)
-    omega = np.where(second - first == 1, weight, 0.0)
-    energy = features(patterns) @ np.concatenate([np.full(count, -weight), omega])
+    first, second = np.triu_indices(count)
+    omega = np.select([second == first, second - first == 1], [-weight, weight], 0.0)
+    energy = features(patterns) @ omega
     chance = np.exp(energy - energy.max())
     return patterns[rng.choice(len(patterns), size, p=chance / chance.sum())]
 
