@@ -21,24 +21,19 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import minimize
 from scipy.special import expit, logsumexp
 
 #: Items up to which all patterns are summed over: 32,768 of 15.
 MOST_EXACT = 15
 #: Items up to which the second derivatives of all pairs are a matrix: 200 MB of 100.
 MOST_ITEMS = 100
-#: Newton steps at most; the longest change of a parameter in one; the gain of the
-#: log-likelihood, in nats, that ends them, whose square is left; halvings of a step.
-STEPS, LONGEST, TOLERANCE, HALVINGS = 50, 3.0, 1e-6, 30
-#: Size of a parameter beyond which its maximum is at infinity: chances of 1e-11.
-FAR = 25.0
+#: The gradient of the mean log-likelihood of a subject that ends a search.
+STOP = 1e-9
 #: Added to second derivatives, for directions without information.
 RIDGE = 1e-8
 #: Numbers of a block of subjects, 80 MB.
 BLOCK = 10_000_000
-
-#: Log-likelihood at parameters, its gradient, and the negative second derivatives.
-Objective = Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]]
 
 
 class Ising(NamedTuple):
@@ -99,16 +94,21 @@ def fit_exact(right: np.ndarray) -> Ising:
         )
     table, total = features(all_patterns(count)), features(right).sum(axis=0)
 
-    def objective(x):
+    def chances(x):
         energy = table @ x
         log_z = logsumexp(energy)
-        chance = np.exp(energy - log_z)
-        mean = chance @ table
-        covariance = (table * chance[:, None]).T @ table - np.outer(mean, mean)
-        return total @ x - size * log_z, total - size * mean, size * covariance
+        return log_z, np.exp(energy - log_z)
 
-    x, value, information = maximise(objective, table.shape[1])
-    return _estimates(x, value, np.diagonal(_inverse(information)), count)
+    def value(x):
+        log_z, chance = chances(x)
+        return total @ x - size * log_z, total - size * chance @ table
+
+    def information(x):
+        centred = table - chances(x)[1] @ table
+        return size * (centred.T * chances(x)[1]) @ centred
+
+    x, log_likelihood, inverse = _maximise(value, information, table.shape[1], size)
+    return _estimates(x, log_likelihood, np.diagonal(inverse), count)
 
 
 def fit_pseudolikelihood(right: np.ndarray, offset: np.ndarray | float = 0.0) -> Ising:
@@ -128,59 +128,69 @@ def fit_pseudolikelihood(right: np.ndarray, offset: np.ndarray | float = 0.0) ->
             f"{count:,} items have {count * (count - 1) // 2:,} weights: choose at most"
             f" {MOST_ITEMS} items (top=60 takes those with the largest variance)"
         )
-    first, second = np.triu_indices(count)
-    apart, numbers = first != second, _symmetric(np.arange(len(first)), count)
-    height = max(1, BLOCK // len(first))
+    upper, diagonal = np.triu_indices(count), np.eye(count, dtype=bool)
+    numbers = _symmetric(np.arange(len(upper[0])), count)
+    height = max(1, BLOCK // count**2)
     blocks = [slice(k, k + height) for k in range(0, size, height)]
     offset = np.broadcast_to(offset, right.shape)
 
-    def residuals(x, rows):
+    def logits(x):
         thresholds, weights = _parts(x, count)
-        eta = offset[rows] + thresholds + right[rows] @ weights
-        return right[rows], eta, right[rows] - expit(eta)
+        return offset + thresholds + right @ weights
 
-    def objective(x):
-        value, gradient = 0.0, np.zeros(len(first))
-        sums = np.zeros((count, 1 + len(first)))
+    def gathered(scores):
+        """Derivatives by parameters from those by [j, k] and by [k, j]."""
+        both = scores + np.where(diagonal, 0, np.swapaxes(scores, -1, -2))
+        return both[..., *upper]
+
+    def value(x):
+        eta = logits(x)
+        rest = right - expit(eta)
+        product = np.where(diagonal, rest.sum(axis=0), rest.T @ right)
+        return log_chances(eta, right).sum(), gathered(product)
+
+    def information(x):
+        """A regression of each item j on z_j, which is y with 1 in place of y_j."""
+        chance, sums = expit(logits(x)), np.zeros((count, count, count))
         for rows in blocks:
-            y, eta, rest = residuals(x, rows)
-            value += log_chances(eta, y).sum()
-            product = y.T @ rest
-            np.fill_diagonal(product, rest.sum(axis=0) / 2)
-            gradient += (product + product.T)[first, second]
-            weight = (y - rest) * (1 - y + rest)
-            sums[:, 0] += weight.sum(axis=0)
-            sums[:, 1:] += weight.T @ features(y)
-        return float(value), gradient, _second_derivatives(sums, numbers)
+            z = np.where(diagonal, 1, right[rows, None])
+            weight = (chance * (1 - chance))[rows, :, None]
+            sums += (weight * z).transpose(1, 2, 0) @ z.transpose(1, 0, 2)
+        out = np.zeros((len(upper[0]),) * 2)
+        np.add.at(out, (numbers[:, :, None], numbers[:, None, :]), sums)
+        return out
 
-    x, value, hessian = maximise(objective, len(first))
-    variance, bread = np.zeros(len(first)), _inverse(hessian)
+    x, log_likelihood, bread = _maximise(value, information, len(upper[0]), size)
+    rest, variance = right - expit(logits(x)), np.zeros(len(x))
     for rows in blocks:
-        y, _, rest = residuals(x, rows)
-        scores = rest[:, first] * np.where(apart, y[:, second], 1)
-        scores += y[:, first] * rest[:, second] * apart
-        variance += ((scores @ bread) ** 2).sum(axis=0)
-    return _estimates(x, value, variance, count)
+        z = np.where(diagonal, 1, right[rows, None])
+        variance += ((gathered(rest[rows, :, None] * z) @ bread) ** 2).sum(axis=0)
+    return _estimates(x, log_likelihood, variance, count)
 
 
-def _second_derivatives(sums: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Negative second derivatives of the pseudo-likelihood.
+def _maximise(
+    value: Callable, information: Callable, width: int, size: int
+) -> tuple[np.ndarray, float, np.ndarray]:
+    """The maximum of a concave log-likelihood, and the inverse of its information.
 
-    That of item j is a logistic regression on z_j, y with 1 in place of y_j, with
-    sum_i w_ij z_ij z_ij' from the `[items, 1 + parameters]` sums of w_ij times
-    (1, features). Its coefficients are row j of the `[items, items]` numbers of the
-    parameters.
+    Where it is at infinity, as with responses that separate, the search ends far out.
+
+    Args:
+        value: The log-likelihood and its gradient at `[width]` parameters.
+        information: `[width, width]` its negative second derivatives.
+        width: Number of parameters.
+        size: Number of subjects.
     """
-    count, width = len(numbers), sums.shape[1] - 1
-    item, first, second = np.ogrid[:count, :count, :count]
-    pair = (
-        np.where(first == item, second, first),
-        np.where(second == item, first, second),
+    result = minimize(
+        lambda x: tuple(-y / size for y in value(x)),
+        np.zeros(width),
+        jac=True,
+        hess=lambda x: information(x) / size,
+        method="trust-exact",
+        options={"gtol": STOP},
     )
-    at = np.where((first == item) & (second == item), 0, 1 + numbers[pair])
-    out = np.zeros((width, width))
-    np.add.at(out, (numbers[:, :, None], numbers[:, None, :]), sums[item, at])
-    return out
+    factor = cho_factor(information(result.x) + RIDGE * np.eye(width))
+    return result.x, -size * result.fun, cho_solve(factor, np.eye(width))
 
 
 def _symmetric(values: np.ndarray, count: int) -> np.ndarray:
@@ -199,37 +209,4 @@ def _parts(x: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
 def _estimates(x, value: float, variance: np.ndarray, count: int) -> Ising:
     """The parts of a vector of parameters."""
     errors = _symmetric(np.sqrt(np.maximum(variance, 0)), count)
-    return Ising(*_parts(x, count), value, errors)
-
-
-def _inverse(matrix: np.ndarray) -> np.ndarray:
-    """Inverse of a positive definite matrix, with `RIDGE` added."""
-    unit = np.eye(len(matrix))
-    return cho_solve(cho_factor(matrix + RIDGE * unit), unit)
-
-
-def maximise(objective: Objective, size: int) -> tuple[np.ndarray, float, np.ndarray]:
-    """Newton's method from 0 for a concave function.
-
-    Where a maximum is at infinity, as with responses that separate, it ends far out.
-
-    Returns:
-        Parameters, and the value and negative second derivatives there.
-    """
-    x = np.zeros(size)
-    value, gradient, matrix = objective(x)
-    for _ in range(STEPS):
-        step = cho_solve(cho_factor(matrix + RIDGE * np.eye(size)), gradient)
-        gain = gradient @ step / 2
-        step *= min(1.0, LONGEST / max(np.abs(step).max(), 1e-300))
-        for _ in range(HALVINGS):
-            new = objective(x + step)
-            if new[0] >= value - 1e-9 * abs(value) * (gain < 1e-6):
-                break
-            step = step / 2
-        else:
-            break
-        x, (value, gradient, matrix) = x + step, new
-        if gain < TOLERANCE or np.abs(x).max() > FAR:
-            break
-    return x, value, matrix
+    return Ising(*_parts(x, count), float(value), errors)

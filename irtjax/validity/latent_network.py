@@ -32,14 +32,13 @@ from irtjax.numerics.precision import full_precision
 from irtjax.numerics.progress import watched
 from irtjax.prediction.held_out import OnNodes
 from irtjax.ranking.discoveries import benjamini_hochberg
-from irtjax.validity.ising import FAR, Ising, fit_pseudolikelihood, log_chances
+from irtjax.validity.ising import Ising, fit_pseudolikelihood, log_chances
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: From a mask of training subjects `[subjects]` and a 2PL of them to logits of a
-#: network, `[subjects, items]`.
-LogitsOf = Callable[[np.ndarray, "Ability"], np.ndarray]
+#: Largest size of a logit and of a parameter: chances of 1e-11.
+FAR = 25.0
 #: Right and wrong responses that the shares of independent items have in addition.
 PRIOR_RESPONSES = 0.5
 #: False discovery rate of dependent pairs, and rounds in which they are chosen. A round
@@ -63,7 +62,7 @@ class Ability(NamedTuple):
     log_likelihood: float = np.nan
 
     def posterior(self, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Logits `[nodes, items]` of items, weights `[subjects, nodes]` of abilities."""
+        """Logits `[nodes, items]`, and weights `[subjects, nodes]` of abilities."""
         slope, intercept = self.items
         eta = np.clip(np.outer(self.theta, slope) + intercept, -FAR, FAR)
         joint = right @ eta.T - np.logaddexp(0, eta).sum(axis=1) + self.log_weights
@@ -100,7 +99,7 @@ class Ability(NamedTuple):
 
 
 class TwoParameterModel:
-    """A 2PL of some of the subjects."""
+    """A 2PL of some of the subjects, by marginal maximum likelihood."""
 
     def __init__(self, right: np.ndarray) -> None:
         table = ResponseTable.from_arrays(right.astype(np.int8))
@@ -108,15 +107,17 @@ class TwoParameterModel:
 
     @full_precision
     def fit(self, train: np.ndarray) -> Ability:
-        """By marginal maximum likelihood of the subjects in the mask `train`."""
+        """By the subjects in the mask `train`."""
         model = self._model
         fit = model.fit(model.data(np.broadcast_to(train[:, None], self._shape)))
         items, population = fit.parameters[:2]
         assert model.grid is not None
-        theta = population.mean + population.sd * model.grid.nodes
-        parameters = np.stack([items.discrimination, items.intercept])
-        numbers = parameters, theta, model.grid.log_weights
-        return Ability(*(np.asarray(x, float) for x in numbers), float(fit.log_lik))
+        return Ability(
+            np.array([items.discrimination, items.intercept], float),
+            np.array(population.mean + population.sd * model.grid.nodes, float),
+            np.array(model.grid.log_weights, float),
+            float(fit.log_lik),
+        )
 
 
 def fit_residual(right: np.ndarray, ability: Ability) -> tuple[Ability, Ising]:
@@ -126,31 +127,35 @@ def fit_residual(right: np.ndarray, ability: Ability) -> tuple[Ability, Ising]:
         right: `[subjects, items]` of 0 and 1, every item with both.
         ability: A 2PL of these responses.
     """
-    count = right.shape[1]
-    pairs = np.triu_indices(count, 1)
-    dependent, weights = np.zeros((count, count), bool), np.zeros((count, count))
-    for left in reversed(range(ROUNDS)):
-        network = fit_pseudolikelihood(right, ability.logits(right))
-        assert network.errors is not None
-        size = np.zeros((count, count))
-        size[pairs] = np.abs(network.weights[pairs] / network.errors[pairs])
-        size[pairs] *= benjamini_hochberg(2 * ndtr(-size[pairs])) < LEVEL
-        size = np.where(dependent, 0, size + size.T)
-        largest = size.max(axis=0)
-        new = (size > 0) & (size == largest) & (size == largest[:, None])
-        if not (left and new.any()):
+    dependent = np.zeros((right.shape[1],) * 2, bool)
+    network = fit_pseudolikelihood(right, ability.logits(right))
+    for _ in range(ROUNDS):
+        new = _most_dependent(network, dependent)
+        if not new.any():
             break
         dependent |= new
-        ability, weights = _fit_dependent(right, ability, weights, dependent)
+        start = np.where(dependent, network.weights, 0)
+        ability = _fit_dependent(right, ability, start)
+        network = fit_pseudolikelihood(right, ability.logits(right))
     return ability, network
 
 
-def _fit_dependent(
-    right: np.ndarray, ability: Ability, weights: np.ndarray, dependent: np.ndarray
-) -> tuple[Ability, np.ndarray]:
-    """The 2PL and the weights of the dependent pairs, by maximum pseudo-likelihood."""
+def _most_dependent(network: Ising, chosen: np.ndarray) -> np.ndarray:
+    """`[items, items]` mask of the significant pairs, the largest of both items."""
+    pairs, size = np.triu_indices(len(chosen), 1), np.zeros(chosen.shape)
+    assert network.errors is not None
+    error = network.errors[pairs]
+    z = np.abs(network.weights[pairs]) / np.where(error > 0, error, np.inf)
+    size[pairs] = z * (benjamini_hochberg(2 * ndtr(-z)) < LEVEL)
+    size = np.where(chosen, 0, size + size.T)
+    largest = size.max(axis=0)
+    return (size > 0) & (size == largest) & (size == largest[:, None])
+
+
+def _fit_dependent(right: np.ndarray, ability: Ability, start: np.ndarray) -> Ability:
+    """The 2PL beside the weights that are not 0, by maximum pseudo-likelihood."""
     size, count = right.shape
-    pairs = np.nonzero(np.triu(dependent))
+    pairs = np.nonzero(np.triu(start))
 
     def parts(x):
         weights = np.zeros((count, count))
@@ -163,21 +168,27 @@ def _fit_dependent(
         eta = part.logits(right) + right @ weights
         rest = right - expit(eta)
         product = right.T @ rest
-        by_items = part.gradient(right, rest).ravel()
-        gradient = np.concatenate([by_items, (product + product.T)[pairs]])
+        by_pairs = (product + product.T)[pairs]
+        gradient = np.concatenate([part.gradient(right, rest).ravel(), by_pairs])
         return -log_chances(eta, right).sum() / size, -gradient / size
 
-    start = np.concatenate([ability.items.ravel(), weights[pairs]])
-    bounds = [(-FAR, FAR)] * len(start)
-    return parts(minimize(objective, start, jac=True, bounds=bounds).x)
+    x = np.concatenate([ability.items.ravel(), start[pairs]])
+    bounds = [(-FAR, FAR)] * len(x)
+    return parts(minimize(objective, x, jac=True, bounds=bounds).x)[0]
 
 
-def held_out(right: np.ndarray, network: LogitsOf, folds: int, seed: int) -> pa.Table:
+def held_out(
+    right: np.ndarray,
+    network: Callable[[np.ndarray, Ability], np.ndarray],
+    folds: int,
+    seed: int,
+) -> pa.Table:
     """Compares a network, a 2PL and independent items by subjects left out.
 
     Args:
         right: `[subjects, items]` of 0 and 1.
-        network: Logits of each response given the others by some of the subjects.
+        network: From a mask of the training subjects and a 2PL of them to logits of
+            each response given the others, `[subjects, items]`.
         folds: Parts of the subjects, each of which is left out once.
         seed: Seed of the parts.
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 METHODS = ("pseudolikelihood", "exact", "elasso", "glasso")
 EDGE_RULES = ("and", "or")
+#: Columns of edges with errors.
+TESTS = ("weight_se", "p_value", "q_value")
 #: Size of a weight, in logits, from which responses separate: odds of 3,000.
 SEPARATED = 8.0
 
@@ -86,12 +88,9 @@ class Network(HasTable):
 
 
 class _Complete(NamedTuple):
-    """Responses that a network is made of.
+    """Names `[items]`, responses `[subjects, items]`, and what was left out in words.
 
-    Attributes:
-        items: `[items]` names.
-        values: `[subjects, items]`, none missing; every item varies.
-        warnings: What was left out.
+    No response is missing, and every item varies.
     """
 
     items: np.ndarray
@@ -155,10 +154,8 @@ def network(
     >>> edge["item"], edge["other_item"]
     ('x', 'y')
     """
-    for name, value, names in (
-        ("method", method, METHODS),
-        ("edge_rule", edge_rule, EDGE_RULES),
-    ):
+    choices = ("method", method, METHODS), ("edge_rule", edge_rule, EDGE_RULES)
+    for name, value, names in choices:
         if value not in names:
             raise ValueError(f"{name} {value!r} is not one of {', '.join(names)}")
     if residual and method != "pseudolikelihood":
@@ -174,10 +171,7 @@ def network(
     if gamma is None:
         gamma = sparse_networks.GAMMA.get(method, 0.0)
     if method == "glasso":
-        matrix = sparse_networks.correlations(right, data.kind == "binary")
-        return _network(
-            part, method, sparse_networks.fit_glasso(matrix, len(right), gamma)
-        )
+        return _partial_correlations(part, data.kind == "binary", gamma)
 
     def fit(train: np.ndarray) -> ising.Ising:
         if method == "exact":
@@ -195,9 +189,10 @@ def network(
     everyone = np.ones(len(right), bool)
     if residual:
         ability = latent_network.TwoParameterModel(right).fit(everyone)
-        result = _network(part, method, latent_network.fit_residual(right, ability)[1])
+        estimate = latent_network.fit_residual(right, ability)[1]
     else:
-        result = _network(part, method, fit(everyone))
+        estimate = fit(everyone)
+    result = _network(part, method, **estimate._asdict())
     if folds is None:
         return result
     scores = latent_network.held_out(right, logits, folds, seed_of(key))
@@ -219,16 +214,15 @@ def _complete(
     if item_names is not None:
         data = data.select(items=list(item_names))
     values, observed = (np.asarray(x) for x in data.stored.dense)
+    names = np.asarray(data.items)
     if top is not None:
-        count = np.maximum(observed.sum(axis=0), 1)
-        share = values.sum(axis=0) / count
-        variance = (observed * (values - share) ** 2).sum(axis=0) / count
+        with_gaps = np.ma.masked_array(values, ~observed, dtype=float)
+        variance = with_gaps.var(axis=0).filled(0)
         chosen = np.sort(np.argsort(-variance, kind="stable")[:top])
-        data = data.select(items=chosen)
-        values, observed = values[:, chosen], observed[:, chosen]
+        values, observed, names = values[:, chosen], observed[:, chosen], names[chosen]
     rows = observed.all(axis=1)
     used = values[rows].astype(np.float64)
-    varies = np.zeros(used.shape[1], bool) if not len(used) else np.ptp(used, 0) > 0
+    varies = (used != used[:1]).any(axis=0)
     if varies.sum() < 2:
         raise ValueError(
             f"{rows.sum():,} of {counted(rows.size, 'subject')} responded to every"
@@ -241,63 +235,63 @@ def _complete(
         warnings += (f"{count} with missing responses left out.",)
     if not varies.all():
         warnings += (f"{counted((~varies).sum(), 'item')} without variation left out.",)
-    return _Complete(data.items[varies], used[:, varies], warnings)
+    return _Complete(names[varies], used[:, varies], warnings)
+
+
+def _partial_correlations(part: _Complete, binary: bool, gamma: float) -> Network:
+    """The network of the graphical lasso."""
+    size, count = part.values.shape
+    raw = sparse_networks.correlations(part.values, binary)
+    matrix = sparse_networks.positive_definite(raw)
+    precision, _ = sparse_networks.fit_glasso(matrix, size, gamma)
+    root = np.sqrt(np.diagonal(precision))
+    weights = np.where(np.eye(count) == 1, 0.0, -precision / np.outer(root, root)) + 0.0
+    fit = np.linalg.slogdet(precision)[1] - (matrix * precision).sum()
+    repair = np.abs(matrix - raw).max()
+    if repair > 0:
+        words = (
+            "Correlations were not positive definite: eigenvalues were raised, which"
+            f" changed correlations by up to {repair:.2g}."
+        )
+        part = part._replace(warnings=(*part.warnings, words))
+    value = size / 2 * (fit - count * np.log(2 * np.pi))
+    return _network(part, "glasso", weights, float(value))
 
 
 def _network(
-    part: _Complete, method: str, estimate: ising.Ising | sparse_networks.Partial
+    part: _Complete,
+    method: str,
+    weights: np.ndarray,
+    log_likelihood: float,
+    thresholds: np.ndarray | None = None,
+    errors: np.ndarray | None = None,
 ) -> Network:
     """The result with its tables."""
     import pyarrow as pa
 
-    weights = estimate.weights
-    errors = thresholds = None
-    warnings = part.warnings
-    if isinstance(estimate, ising.Ising):
-        errors, thresholds = estimate.errors, estimate.thresholds
-    elif estimate.repair > 0:
-        warnings += (
-            "Correlations were not positive definite: eigenvalues were raised, which"
-            f" changed correlations by up to {estimate.repair:.2g}.",
-        )
-    first, second = np.triu_indices(len(weights), 1)
+    names, warnings = part.items, part.warnings
+    first, second = np.nonzero(np.triu(weights))
+    order = np.argsort(-np.abs(weights[first, second]), kind="stable")
+    first, second = first[order], second[order]
     value = weights[first, second]
-    columns = {}
+    edges = {"item": names[first].tolist(), "other_item": names[second].tolist()}
+    edges["weight"] = value
     if errors is not None:
-        error = errors[first, second]
         far = np.abs(value) > SEPARATED
         if far.any():
             warnings += (
                 f"{counted(far.sum(), 'pair')} of items separate: their weights are"
                 " infinite, and others depend on them; choose fewer items.",
             )
+        error = errors[first, second]
         error = np.where(far | (error == 0), np.nan, error)
         chance = 2 * ndtr(-np.abs(value / error))
-        columns = {
-            "weight_se": error,
-            "p_value": chance,
-            "q_value": benjamini_hochberg(chance),
-        }
-    order = np.argsort(-np.abs(value), kind="stable")
-    order = order[value[order] != 0]
-    names = part.items
-    edges = {
-        "item": names[first[order]].tolist(),
-        "other_item": names[second[order]].tolist(),
-        "weight": value[order],
-    } | {x: pa.array(y[order], from_pandas=True) for x, y in columns.items()}
+        tests = error, chance, benjamini_hochberg(chance)
+        for column, numbers in zip(TESTS, tests, strict=True):
+            edges[column] = pa.array(numbers, from_pandas=True)
     nodes = {"item": names.tolist()}
     nodes |= {} if thresholds is None else {"threshold": thresholds}
-    nodes |= {
-        "strength": np.abs(weights).sum(axis=0),
-        "expected_influence": weights.sum(axis=0),
-    }
-    return Network(
-        pa.table(nodes),
-        pa.table(edges),
-        weights,
-        method,
-        estimate.log_likelihood,
-        len(part.values),
-        warnings,
-    )
+    nodes["strength"] = np.abs(weights).sum(axis=0)
+    nodes["expected_influence"] = weights.sum(axis=0)
+    tables = pa.table(nodes), pa.table(edges)
+    return Network(*tables, weights, method, log_likelihood, len(part.values), warnings)

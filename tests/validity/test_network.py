@@ -144,7 +144,7 @@ def test_errors_cover_the_weights(model, fit):
 def test_pseudolikelihood_in_blocks_is_that_of_the_whole(model, monkeypatch):
     right = drawn(np.random.default_rng(2), 300, *model)
     whole = fit_pseudolikelihood(right)
-    monkeypatch.setattr("irtjax.validity.ising.BLOCK", 50 * 21)
+    monkeypatch.setattr("irtjax.validity.ising.BLOCK", 50 * 36)
     blocks = fit_pseudolikelihood(right)
     np.testing.assert_allclose(blocks.weights, whole.weights, atol=1e-9)
     np.testing.assert_allclose(blocks.errors, whole.errors, atol=1e-9)

@@ -60,19 +60,19 @@ def test_graphical_lasso_is_at_its_optimum_and_has_the_edges_of_a_chain():
     rng = np.random.default_rng(2)
     scores = rng.multivariate_normal(np.zeros(count), np.linalg.inv(truth), size)
     correlation = np.corrcoef(scores.T)
-    fit = sparse_networks.fit_glasso(correlation, size, 0.5)
-    precision, apart = fit.precision, ~np.eye(count, dtype=bool)
+    precision, penalty = sparse_networks.fit_glasso(correlation, size, 0.5)
+    apart = ~np.eye(count, dtype=bool)
     excess = np.linalg.inv(precision) - correlation
     edges = apart & (precision != 0)
     # The stop of the solver is a duality gap of 1e-6.
-    bound = fit.penalty * np.sign(precision[edges])
+    bound = penalty * np.sign(precision[edges])
     np.testing.assert_allclose(excess[edges], bound, atol=1e-5)
-    assert np.abs(excess[apart & ~edges]).max() < fit.penalty + 1e-5
+    assert np.abs(excess[apart & ~edges]).max() < penalty + 1e-5
     np.testing.assert_allclose(np.diagonal(excess), 0, atol=1e-8)
+    result = irtjax.network(irtjax.ResponseTable.from_arrays(scores), "glasso")
     standard = (scores - scores.mean(0)) / scores.std(0)
     normal = multivariate_normal(np.zeros(count), np.linalg.inv(precision))
-    assert fit.log_likelihood == pytest.approx(normal.logpdf(standard).sum())
-    result = irtjax.network(irtjax.ResponseTable.from_arrays(scores), "glasso")
+    assert result.log_likelihood == pytest.approx(normal.logpdf(standard).sum())
     # The penalty that keeps them lets weights of noise in, which are small.
     chained = np.diagonal(result.weights, 1)
     rest = np.triu(result.weights, 2)
