@@ -19,7 +19,6 @@ from irtjax.numerics.symmetric_functions import (
     log_symmetric,
     second_derivatives,
 )
-from irtjax.validity.rasch import drawn_given_sums
 
 GAPS = np.array([-0.6, 0.6])
 SIGNS = [(1, 1), (1, -1), (-1, 1), (-1, -1)]
@@ -337,20 +336,27 @@ def test_andersen_holds_its_level_whatever_the_abilities_are():
     assert 0.35 < np.mean(p_values) < 0.65
 
 
-def test_drawn_responses_have_the_sums_and_the_chances():
+def test_martin_loef_draws_sums_where_its_chi_square_does_not_hold():
+    """5 % of tables of one ability, within 3 errors; two abilities, and many items."""
     rng = np.random.default_rng(5)
-    difficulty = np.array([-1.0, 0.0, 0.5, 2.0])
-    log_weight = np.stack([np.zeros(4), -difficulty], axis=1)
-    total = np.repeat([1, 2, 3], 4000)
-    drawn = drawn_given_sums(log_weight, total, rng)
-    np.testing.assert_array_equal(drawn.sum(axis=1), total)
-    sums = np.arange(1, 4)
-    expected = chances_given_sum(difficulty, log_symmetric(difficulty), sums)
-    for k, r in enumerate(sums):
-        # Four standard errors of a share of 4,000.
-        np.testing.assert_allclose(
-            drawn[total == r].mean(axis=0), expected[k], atol=0.032
+    difficulty = np.sort(rng.normal(size=12))
+    p_values = []
+    for _ in range(40):
+        table = irtjax.ResponseTable.from_arrays(
+            draw(rng, rng.normal(size=150), difficulty)
         )
+        p_values.append(irtjax.rasch(table, draws=99).martin_loef.p_value)
+    assert np.mean(np.array(p_values) <= 0.05) < 0.05 + 3 * 0.035
+    assert 0.35 < np.mean(p_values) < 0.7
+    difficulty, theta = np.linspace(-2, 2, 80), rng.normal(size=(2, 200))
+    theta[1] = 0.8 * theta[0] + 0.6 * theta[1]
+    halves = [
+        draw(rng, x, part)
+        for x, part in zip(theta, np.split(difficulty, 2), strict=True)
+    ]
+    two = irtjax.ResponseTable.from_arrays(np.concatenate(halves, axis=1))
+    assert irtjax.rasch(two, draws=0).martin_loef.p_value > 0.99
+    assert irtjax.rasch(two).martin_loef.p_value < 0.01
 
 
 def test_discriminations_that_differ_are_found():
