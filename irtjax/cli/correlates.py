@@ -120,9 +120,17 @@ def correlates_command(
         source = _source(files, traits, reading)
         columns = None
         if outside.subjects is not None:
-            from irtjax.cli.side_tables import read_content
+            import numpy as np
 
-            columns = read_content("--subjects", outside.subjects)
+            from irtjax.cli.side_tables import read_content, with_names
+
+            path = outside.subjects
+            columns = read_content("--subjects", path)
+            if isinstance(source, dict):
+                names = np.concatenate([x.subject_names for x in source.values()])
+            else:
+                names = source.subjects
+            columns = with_names("--subjects", path, columns, "subject", names)
         progress("correlate")
         from irtjax.validity.correlates import correlates
 

@@ -72,6 +72,11 @@ def forecast_command(
     with ProgressLine(output.quiet) as progress:
         progress("load")
         calibration, rows = load_fit(fit), rows_of(files)
+        from irtjax.cli.side_tables import with_names
+
+        if columns.name == SubjectColumns.name:
+            names = calibration.subject_names
+            rows = with_names("the table", Path(files[0]), rows, columns.name, names)
         progress("estimate")
         from irtjax.validity.forecast import forecast
 

@@ -67,7 +67,8 @@ def say(*sentences: str) -> None:
 def written(folder: Path, names: Iterable[str]) -> str:
     """Returns a sentence on which of some files are in a folder."""
     present = ", ".join(name for name in names if (folder / name).is_file())
-    return f"Written to {folder}: {present}"
+    # A file without a folder is in this one.
+    return f"Written to {present if folder == Path() else f'{folder}: {present}'}"
 
 
 def check_out_folder(

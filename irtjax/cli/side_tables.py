@@ -52,7 +52,7 @@ class SideTable:
             raise ValueError(
                 f"{option} {path} has two columns {again!r}: name them apart"
             )
-        content = _with_names(option, path, content, key, names)
+        content = with_names(option, path, content, key, names)
         keys = [str(name) for name in column(option, path, content, key)]
         row = {name: k for k, name in enumerate(keys)}
         wanted = names.tolist()
@@ -136,7 +136,7 @@ def read_content(option: str, path: Path) -> pa.Table:
     return read_side_file(path, f"{option} {path}")
 
 
-def _with_names(
+def with_names(
     option: str, path: Path, content: pa.Table, key: str, names: np.ndarray
 ) -> pa.Table:
     """The table with the column of names called `key`."""

@@ -37,6 +37,22 @@ _OWN = {
     " item response metric",
     "horizons": "subject task minutes response family date dates link slope difficulty"
     " weights out level json",
+    "reliability": "fit facet columns sizes target out level json subject item response"
+    " metric trials",
+    "claim": "fit costs margin record run_sd gate out level json subject item response"
+    " metric",
+    "generalise": "schemes models family date item_features subject_table item_table"
+    " out level json subject item response metric",
+    "compare-models": "models prior_scales scheme out json subject item response metric"
+    " trials",
+    "cold-start": "item_features subject_features item_columns subject_columns out"
+    " level json subject item response metric",
+    "clean": "min_subjects min_items out json subject item response metric",
+    "dif": "subjects method reference cluster out json subject item response metric",
+    "rasch": "groups subject_table model out json subject item response metric",
+    "network": "method top residual folds out json subject item response metric",
+    "correlates": "subjects column related unrelated family trait method item_table"
+    " out level json subject item response",
     "info": "json bounds subject item response metric filter trials missing_as epoch",
 }
 
