@@ -1,6 +1,8 @@
 """The experiments on the AIMS book's models, at small sizes."""
 
 import csv
+import json
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from experiments.aims import (
     book,
     factor_search,
     factors,
+    fairness,
     few_subjects,
     figures,
     generalise,
@@ -204,3 +207,28 @@ def test_correlations_without_errors_small(tmp_path):
     # 20 intervals of 95 %: four standard errors are 19 points.
     assert min(row["coverage"] for row in tables["quantities"]) > 0.75
     assert tables["fits"][0]["median raw"] < tables["fits"][0]["median"]
+
+
+def test_leaked_items_are_found(capsys):
+    name, draw, tests = fairness.designs()["leaks"][0]
+    test = next(test for test in tests if test.name == "mh")
+    (row,) = fairness.measure(name, draw, [test], 2)
+    # The README has a power of .96: of 20 items fewer than 16 have a chance of 1 in
+    # 1,000. Of its false ones, 3 % +- 1.6 in 12 tables, a table has an error of 5.5 %.
+    assert row["power"] >= 16 / 20
+    assert row["false"] < 0.03 + 4 * 0.055 / 2**0.5
+    assert "10 leaked to 50% of later models" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_fairness_of_clusters_small(tmp_path, monkeypatch):
+    monkeypatch.setattr(fairness, "ITEMS", 30)
+    path = tmp_path / "fairness.json"
+    words = ["fairness.py", "--replicates", "3", "--only", "clusters"]
+    monkeypatch.setattr(sys, "argv", [*words, "--json", str(path)])
+    fairness.main()
+    rows = json.loads(path.read_text())
+    assert [row["test"] for row in rows] == 2 * ["score", "score, cluster"]
+    without, clustered = rows[2:]
+    # At 100 items: 25.8 % false ones without clusters, and errors that are larger with.
+    assert without["power"] > 0 and clustered["false"] <= without["false"]

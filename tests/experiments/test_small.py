@@ -37,6 +37,7 @@ from experiments.scaling import (
     reading,
     repeated,
     sparse,
+    validity,
 )
 from experiments.scaling import run as scaling
 from irtjax.calibration.result_tables import AbilityTable
@@ -218,6 +219,18 @@ def test_scaling_sparse():
     assert all(
         row["value"] > 0 for row in rows if "more response" not in row["quantity"]
     )
+
+
+@pytest.mark.slow
+def test_scaling_validity():
+    sizes = {"subjects": 40, "items": 8, "fit": [60, 6], "conditional": [[40, 6]]}
+    targets = {"dif": 1e9, "m2": 1e-9}
+    rows = validity.measure(sizes | {"targets": targets})
+    assert all(row["value"] > 0 for row in rows)
+    verdicts = {row["quantity"]: scaling.verdict(row) for row in rows}
+    assert verdicts["DIF by mh: processor"] == "met"
+    assert verdicts["M2 of 60 x 6: processor"] == "MISSED"
+    assert verdicts["M2 of 60 x 6: clock"] == ""
 
 
 @pytest.mark.slow
