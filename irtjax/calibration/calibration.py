@@ -311,6 +311,22 @@ class Calibration(HasTable):
             result, groups, *pairs, chosen, self.heading, self.nouns[0]
         )
 
+    def rescaled(self, link: Any) -> Calibration:
+        """The fit on the scale of the first fit of a link (`irtjax.link`).
+
+        Abilities and items, their intervals, and the scores of new subjects then count
+        the error of the link. Ranks and expected scores are as before: all of the link
+        moves abilities and items together.
+
+        Args:
+            link: A link of this fit.
+
+        Raises:
+            ValueError: If the link has not this fit, or the fit has other results that
+                depend on the scale (`calibration.rescaled.check_one_scale`).
+        """
+        return link.rescaled(self)
+
     def summary(self) -> str:
         """Returns the model and its fit in ten lines; `print(fit)` is the leaderboard.
 

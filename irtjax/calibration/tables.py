@@ -140,6 +140,31 @@ def item_errors(estimates: Estimates):
     return errors, missing, difficulties
 
 
+def errors_of_parameters(
+    model: Model, items: Any, covariance: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Standard errors by parameter, and of difficulties, from those of coordinates.
+
+    Args:
+        model: The model.
+        items: Item records, `[items]`.
+        covariance: `[items, columns, columns]` of their unconstrained coordinates; not
+            finite where one has no error, which then counts as 0.
+
+    Returns:
+        Arrays of the parameters' shapes.
+    """
+    coordinates = model.unconstrain(jax.tree.map(jnp.asarray, items))
+    own = jnp.asarray(np.nan_to_num(covariance), coordinates.dtype)
+    cross, corner = jnp.zeros((*own.shape[:2], 2)), jnp.zeros((2, 2))
+    lost = jnp.zeros_like(own), cross
+    by_item = coordinates, items, (own, cross), lost
+    size = len(coordinates)
+    padded = pad_rows(by_item, padded_size(size))
+    errors, _ = _item_errors(model, False, padded, corner, corner)
+    return {name: np.asarray(x, float)[:size] for name, x in errors.items()}
+
+
 def make_item_table(table: ResponseTable, estimates: Estimates, judged: CheckedTables):
     """The fixed columns, the model's other parameters, those of lengths."""
     import pyarrow as pa

@@ -66,6 +66,13 @@ def link_command(
     out: Annotated[
         Path | None, opt.out("DIR", f"Folder for {', '.join(TABLES)}.")
     ] = None,
+    rescaled: Annotated[
+        Path | None,
+        opt.option(
+            "Folder for the fit of NEW on the scale of OLD: rank, score, compare ...",
+            metavar="DIR",
+        ),
+    ] = None,
     *,
     settings: LinkOptions,
     output: opt.Output,
@@ -74,6 +81,10 @@ def link_command(
     check_out_folder(out, (*TABLES, EQUATED), "link")
     if not 0 < settings.fdr < 1:
         raise ValueError(f"--fdr {settings.fdr:g} is not between 0 and 1")
+    if rescaled is not None:
+        from irtjax.storage.folder import check_folder
+
+        check_folder(rescaled)
     if len(folders) < 2:
         raise ValueError(
             f"name two fits or more: irtjax link {folders[0]} NEW, the oldest first"
@@ -100,6 +111,9 @@ def link_command(
 
             scores = equate(*fits, kind=settings.equate, method=settings.method)
             equated = scores.table
+        if rescaled is not None:
+            progress("save")
+            _save(result, folders[-1], rescaled)
         if out is not None:
             tables = result.constants, result.table, result.abilities.table
             files = {out / name: x for name, x in zip(TABLES, tables, strict=True)}
@@ -114,10 +128,22 @@ def link_command(
             document["equated"] = equated.to_pylist()
         print_json({**document, "items": result.table.to_pylist()})
     elif not output.quiet:
-        _show(result, equated, out)
+        _show(result, equated, out, rescaled)
 
 
-def _show(result: Link, equated: pa.Table | None, out: Path | None) -> None:
+def _save(result: Link, folder: Path, place: Path) -> None:
+    """Saves the last fit on the scale of the first, with its responses."""
+    from irtjax.data.fit_folder import RESPONSES, load_responses
+    from irtjax.storage import save
+
+    has_responses = (folder / RESPONSES).is_file()
+    responses = load_responses(folder) if has_responses else None
+    save(result.fits[-1].rescaled(result), place, responses=responses)
+
+
+def _show(
+    result: Link, equated: pa.Table | None, out: Path | None, rescaled: Path | None
+) -> None:
     """Prints constants, items that drift, and equated scores."""
     from irtjax.cli import screen
 
@@ -150,5 +176,7 @@ def _show(result: Link, equated: pa.Table | None, out: Path | None) -> None:
     left = len(drifting) - len(cells)
     rest = [f"And {left:,} more items: --out DIR, --json."] if left > 0 else []
     place = [] if out is None else [written(out, (*TABLES, EQUATED))]
+    if rescaled is not None:
+        place.append(f"The fit of NEW on the scale of OLD: irtjax rank {rescaled}")
     screen.show_sentences([*rest, *place])
     screen.show_warnings((), result.notes)

@@ -259,7 +259,7 @@ def without_prior(calibration: Calibration) -> Abilities:
     population = calibration.parameters.population
     mean, variance = float(population.mean), float(population.sd) ** 2
     if calibration.multilevel:
-        mean, variance = 0.0, float(calibration.require(Structure).general_variance)
+        variance = float(calibration.require(Structure).general_variance)
     informed = 1 - own / variance
     rows = np.flatnonzero(informed > LEAST_INFORMATION)  # NaN is not.
     share = informed[rows]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -27,7 +27,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax.data.frames import HasTable
-from irtjax.validity.link_estimation import NODES, WEIGHTS, Form, family_of
+from irtjax.validity.link_estimation import (
+    NODES,
+    WEIGHTS,
+    Form,
+    family_of,
+    moves_of_forms,
+)
 from irtjax.validity.linking import Link, link
 
 if TYPE_CHECKING:
@@ -103,7 +109,7 @@ def equate(
         )
     result = link(old, new, method=method)
     with jax.enable_x64(True):
-        forms = Form.of(old), Form.of(new)
+        forms = result.forms
         of = _true if kind == "true" else _observed
         start = _abilities_at(family, forms[1].x)
         equated, slopes = _with_slopes(
@@ -211,23 +217,18 @@ def _observed(family, start, population, old, new, constants) -> jax.Array:
 
 
 def _errors(
-    forms: tuple[Form, Form], result: Link, slopes: list[np.ndarray]
+    forms: Sequence[Form], result: Link, slopes: list[np.ndarray]
 ) -> np.ndarray:
     """Standard errors of equated scores from derivatives in items, A and B."""
-    by_items = np.concatenate(slopes[:2], axis=1)
-    total = by_items + np.einsum(
-        "se,ejp->sjp", slopes[2], result.estimate.derivative[1]
-    )
+    by_items, estimate = np.concatenate(slopes[:2], axis=1), result.estimate
+    total = by_items + np.einsum("se,ejp->sjp", slopes[2], estimate.derivative[1])
     own = np.concatenate([form.own for form in forms])
     finite = np.isfinite(own).all(axis=(1, 2))
     used = total[:, finite]
     # "robust" counts by how much items differ more than their errors.
-    spread = own[finite] * result.estimate.dispersion
+    spread = own[finite] * estimate.dispersion
     variance = np.einsum("sjp,jpq,sjq->s", used, spread, used, optimize=True)
-    begin = 0
-    for form in forms:
-        end = begin + len(form.items)
-        moved = np.einsum("sjp,jpc->sc", total[:, begin:end], form.moves)
-        variance += np.einsum("sc,cd,sd->s", moved, form.scale, moved)
-        begin = end
+    moves = moves_of_forms(by_items, forms) + slopes[2] @ estimate.by_scale[:, 2:]
+    for moved, form in zip(moves, forms, strict=True):
+        variance += np.sum((moved @ form.scale) ** 2, axis=1)
     return np.sqrt(variance) if finite.any() else np.full(len(variance), np.nan)

@@ -49,6 +49,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from irtjax.calibration.item_error import item_errors
+from irtjax.calibration.rescaled import moved_item
 from irtjax.calibration.score_curve import errors_given_scale
 from irtjax.calibration.tables import floats
 
@@ -82,11 +83,11 @@ class Form(NamedTuple):
         own: `[items, columns, columns]` covariance given location and scale; NaN where
             there is none.
         moves: `[items, columns, 2]` derivatives of x in e_0 and e_1.
-        scale: `[2, 2]` V.
+        scale: `[2, rank]` L with V = L L', in the factors of shared errors.
         population: Mean and standard deviation of ability.
         ability: `[subjects]` abilities.
         design: `[subjects, 2]` derivatives of abilities in e_0 and e_1.
-        rest: `[subjects, rank]` loadings of their other shared errors.
+        rest: `[subjects, rank]` other loadings of these factors.
         error: `[subjects]` standard errors of their own.
     """
 
@@ -113,11 +114,9 @@ class Form(NamedTuple):
         design, rest, scale = _shared_parts(fit, ability)
         errors = item_errors(fit)
         own = np.full((*x.shape, x.shape[1]), np.nan)
-        if errors is None:
-            scale = np.zeros((2, 2))
-        else:
+        if errors is not None:
             covariance = steps @ np.asarray(errors.items) @ np.swapaxes(steps, 1, 2)
-            own = _own(covariance, moves, scale)
+            own = _own(covariance, moves, scale @ scale.T)
         mean, sd = fit.parameters.population.mean, fit.parameters.population.sd
         if np.size(mean) != 1:
             mean, sd = np.nanmean(ability), np.nanstd(ability)
@@ -165,6 +164,7 @@ class LinkEstimate(NamedTuple):
         derivative: `[forms, 2, items, columns]` in the coordinates of the items of all
             calibrations.
         own: `[forms * 2, forms * 2]` covariance due to the items' own errors.
+        by_scale: `[forms, forms * 2, 2]` F, derivatives in the e of each calibration.
         covariance: The same with errors of location and scale.
         dispersion: s^2, 1 for other methods than "robust".
     """
@@ -172,6 +172,7 @@ class LinkEstimate(NamedTuple):
     constants: np.ndarray
     derivative: np.ndarray
     own: np.ndarray
+    by_scale: np.ndarray
     covariance: np.ndarray
     dispersion: float = 1.0
 
@@ -185,7 +186,7 @@ def family_of(fit: Calibration) -> AbstractResponseFamily:
 def _shared_parts(
     fit: Calibration, ability: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What location and scale do to abilities, other shared errors, and V."""
+    """What location and scale do to abilities, other shared errors, and L."""
     carried = np.ones_like(ability)
     if fit.parameters.theta is None:
         sd = float(np.mean(np.asarray(fit.parameters.population.sd)))
@@ -194,11 +195,11 @@ def _shared_parts(
     if not fit.model.family.has_slope:
         design[:, 1] = 0
     if fit.ability_shared is None:
-        return design, np.zeros((len(ability), 0)), np.zeros((2, 2))
+        return design, np.zeros((len(ability), 0)), np.zeros((2, 0))
     shared = np.asarray(fit.ability_shared, float)
     usable = np.isfinite(design).all(axis=1) & np.isfinite(shared).all(axis=1)
     loadings = np.linalg.pinv(design[usable]) @ shared[usable]
-    return design, shared - design @ loadings, loadings @ loadings.T
+    return design, shared - design @ loadings, loadings
 
 
 def _own(covariance: np.ndarray, moves: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -228,17 +229,11 @@ def _coordinates(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Coordinates x, `moves`, and derivatives of x in the family's coordinates."""
 
-    def moved(item: Any, e: jax.Array) -> jax.Array:
-        slope = item.discrimination / (1 + e[1]) if family.has_slope else 1.0
-        moved = item._replace(intercept=item.intercept - slope * e[0])
-        return any_sign.unconstrain(moved._replace(discrimination=slope))
-
     def of_one(item: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-        still = jnp.zeros(2)
+        moved = lambda e: any_sign.unconstrain(moved_item(family, item, 1 + e[1], e[0]))
         convert = lambda x: any_sign.unconstrain(family.constrain(x))
-        steps = jax.jacfwd(convert)(family.unconstrain(item))
-        moves = jax.jacfwd(moved, argnums=1)(item, still)
-        return moved(item, still), moves, steps
+        moves = jax.jacfwd(moved)(jnp.zeros(2))
+        return moved(jnp.zeros(2)), moves, jax.jacfwd(convert)(family.unconstrain(item))
 
     return jax.vmap(of_one)(items)
 
@@ -653,13 +648,27 @@ def with_errors(
     part = flat[:, used]
     covariance = np.einsum("ejp,jpq,fjq->ef", part, own[used], part, optimize=True)
     covariance *= dispersion
-    total, begin = covariance.copy(), 0
-    for form in forms:
-        end = begin + len(form.items)
-        moved = np.einsum("ejp,jpc->ec", flat[:, begin:end], form.moves)
-        total += moved @ form.scale @ moved.T
-        begin = end
-    return LinkEstimate(constants, derivative, covariance, total, dispersion)
+    by_scale = moves_of_forms(flat, forms)
+    parts = [by_e @ form.scale for by_e, form in zip(by_scale, forms, strict=True)]
+    total = covariance + sum(part @ part.T for part in parts)
+    return LinkEstimate(constants, derivative, covariance, by_scale, total, dispersion)
+
+
+def moves_of_forms(derivative: np.ndarray, forms: Sequence[Form]) -> np.ndarray:
+    """`[forms, e, 2]` derivatives in location and scale of each calibration.
+
+    Args:
+        derivative: `[e, items, columns]` in the items of all.
+        forms: The calibrations.
+    """
+    ends = np.cumsum([len(form.items) for form in forms])
+    parts = np.split(derivative, ends[:-1], axis=1)
+    return np.stack(
+        [
+            np.einsum("ejp,jpc->ec", part, form.moves)
+            for part, form in zip(parts, forms, strict=True)
+        ]
+    )
 
 
 def _minimum(

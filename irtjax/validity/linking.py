@@ -13,7 +13,6 @@ import jax
 import numpy as np
 from scipy.stats import chi2
 
-from irtjax.calibration.abilities import Abilities
 from irtjax.data.frames import HasTable
 from irtjax.data.wording import counted
 from irtjax.ranking.discoveries import benjamini_hochberg
@@ -33,10 +32,12 @@ from irtjax.validity.link_estimation import (
     solve_moments,
     with_errors,
 )
+from irtjax.validity.linked_fits import linked_abilities, rescaled_fit
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from irtjax.calibration.abilities import Abilities
     from irtjax.calibration.calibration import Calibration
 
 METHODS = (
@@ -53,8 +54,6 @@ BY_ERRORS = "robust", "weighted"
 FEW = 10
 #: Dispersion of items between versions above which a note states it.
 NOTED = 1.5
-#: Subjects up to which abilities have the covariance of all pairs.
-MOST_SUBJECTS = 5_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -75,6 +74,8 @@ class Link(HasTable):
             the name of subjects of several.
         method: Name of the method.
         estimate: Constants with their derivatives in the items' coordinates.
+        fits: The calibrations, by `constants["version"]`.
+        forms: The same as arrays.
         notes: What limits the link.
     """
 
@@ -84,6 +85,8 @@ class Link(HasTable):
     abilities: Abilities
     method: str
     estimate: LinkEstimate
+    fits: tuple[Calibration, ...]
+    forms: tuple[Form, ...]
     notes: tuple[str, ...] = ()
 
     @property
@@ -112,6 +115,18 @@ class Link(HasTable):
         rows = [row for row in self.table.to_pylist() if row["drifts"]]
         rows.sort(key=lambda row: -abs(row["effect"]))
         return list(dict.fromkeys(row["item"] for row in rows))
+
+    def rescaled(self, fit: Calibration) -> Calibration:
+        """One of the linked calibrations on the first scale: `Calibration.rescaled`."""
+        places = [k for k, other in enumerate(self.fits) if other is fit]
+        if not places:
+            names = ", ".join(self.constants["version"].to_pylist())
+            raise ValueError(
+                f"the link of {names} has not this fit: rescale one that was given to"
+                " irtjax.link"
+            )
+        reference = self.constants["version"][0].as_py()
+        return rescaled_fit(fit, self.forms, self.estimate, places[-1], reference)
 
     def __str__(self) -> str:
         rows = self.table.to_pylist()
@@ -199,7 +214,7 @@ def link(
             robust = _estimate(common, items, "robust", chain)
         pairs = pairs_of(forms, usable, common.tree)
         table = _drift(common, items, pairs, robust if has_errors else None, fdr)
-        abilities = _abilities(common, estimate)
+        abilities = linked_abilities(fits, names, forms, estimate)
     counts = np.bincount(pairs.other, minlength=len(fits))
     notes += _notes(common, counts, has_errors)
     if robust.dispersion > NOTED:
@@ -215,6 +230,8 @@ def link(
         abilities,
         method,
         estimate,
+        tuple(fits),
+        tuple(forms),
         tuple(notes),
     )
 
@@ -512,77 +529,6 @@ def _constants(common: _Common, estimate: LinkEstimate, counts: np.ndarray) -> p
             "reference": [reference.get(k) for k in range(len(common.names))],
             "common": counts,
         }
-    )
-
-
-def _abilities(common: _Common, estimate: LinkEstimate) -> Abilities:
-    """Subjects of all calibrations on the first scale, with the error of the link.
-
-    The errors are linear in independent factors: the items' own errors by the
-    constants; location and scale of every calibration, by the constants and by its
-    abilities; and other shared errors of its abilities.
-    """
-    forms, constants = common.forms, estimate.constants
-    values, vectors = np.linalg.eigh(np.nan_to_num(estimate.own))
-    link_root = vectors * np.sqrt(np.maximum(values, 0))
-    starts = np.cumsum([0, *(len(form.items) for form in forms)])
-    flat = estimate.derivative.reshape(2 * len(forms), *estimate.derivative.shape[2:])
-    moved = [
-        np.einsum("ejp,jpc->ec", flat[:, starts[k] : starts[k + 1]], form.moves)
-        for k, form in enumerate(forms)
-    ]
-    roots = []
-    for form in forms:
-        spectrum, basis = np.linalg.eigh(form.scale)
-        roots.append(basis * np.sqrt(np.maximum(spectrum, 0)))
-    blocks, ability, error, labels = [], [], [], []
-    for k, form in enumerate(forms):
-        a, b = constants[k]
-        by_constants = np.column_stack([form.ability, np.ones_like(form.ability)])
-        rows = slice(2 * k, 2 * k + 2)
-        columns = [by_constants @ link_root[rows]]
-        for m, root in enumerate(roots):
-            own = a * form.design @ root if m == k else 0
-            columns.append(by_constants @ moved[m][rows] @ root + own)
-        for m, other in enumerate(forms):
-            here = a * form.rest if m == k else None
-            size = len(form.ability), other.rest.shape[1]
-            columns.append(np.zeros(size) if here is None else here)
-        blocks.append(np.concatenate(columns, axis=1))
-        ability.append(a * form.ability + b)
-        error.append(a * form.error)
-        labels += [(name, k) for name in common.fits[k].subject_names.tolist()]
-    return _as_abilities(common, labels, ability, error, np.concatenate(blocks))
-
-
-def _as_abilities(common, labels, ability, error, loadings) -> Abilities:
-    """Named abilities with the expected score on the items of the first calibration."""
-    estimates, own = np.concatenate(ability), np.concatenate(error)
-    finite = np.isfinite(estimates) & np.isfinite(own)
-    finite &= np.isfinite(loadings).all(axis=1)
-    count: dict[str, int] = {}
-    for name, _ in labels:
-        count[name] = count.get(name, 0) + 1
-    names = np.array(
-        [
-            f"{name} ({common.names[k]})" if count[name] > 1 else name
-            for name, k in labels
-        ]
-    )[finite]
-    estimates, own, loadings = estimates[finite], own[finite], loadings[finite]
-    total = np.sqrt(own**2 + np.sum(loadings**2, axis=1))
-    covariance = total
-    if len(total) <= MOST_SUBJECTS:
-        covariance = loadings @ loadings.T + np.diag(own**2)
-    family, first = family_of(common.fits[0]), common.forms[0]
-    grid = np.linspace(-10, 10, 401)
-    every = np.broadcast_to(grid, (len(first.items), len(grid)))
-    value, slope = (np.asarray(x).mean(axis=0) for x in curves(family, first.x, every))
-    expected = np.interp(estimates, grid, value)
-    expected_error = total * np.abs(np.interp(estimates, grid, slope))
-    heading = f"{len(names):,} subjects of {len(common.names)} versions on one scale"
-    return Abilities(
-        names, estimates, covariance, (expected, expected_error), heading=heading
     )
 
 

@@ -253,12 +253,19 @@ def test_the_command_prints_the_constants(base, tmp_path):
         irtjax.save(fit, tmp_path / name)
         folders.append(str(tmp_path / name))
     words = ["link", *folders, "--method", "weighted", "--equate", "true"]
-    result = CliRunner().invoke(app, [*words, "--json"])
+    place = tmp_path / "rescaled"
+    result = CliRunner().invoke(app, [*words, "--json", "--rescaled", str(place)])
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     assert {"A", "B", "A_se", "B_se", "drifted"} <= set(document)
     assert len(document["equated"]) == ITEMS + 1
     assert abs(document["A"] - A) < 1e-5 and abs(document["B"] - B) < 1e-5
+    copy = irtjax.load(place)
+    before = base.abilities.table["ability"].to_numpy()
+    np.testing.assert_allclose(
+        copy.abilities.table["ability"], A * before + B, atol=1e-4
+    )
+    assert copy.notes[-1].startswith(f"on the scale of {folders[0]}: A 1.300")
     result = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "linked")])
     assert result.exit_code == 0 and "0 of 40 common items drift" in result.stdout
     text = (tmp_path / "linked" / "constants.csv").read_text()
@@ -322,3 +329,91 @@ def test_errors_of_equated_scores_are_standard_deviations(base, kind):
     ratio = np.std(values, axis=0, ddof=1) / np.mean(errors, axis=0)
     # A standard deviation of 40 draws has an error of 11 %.
     assert abs(ratio.mean() - 1) < 0.25 and (abs(ratio - 1) < 0.45).all()
+
+
+def halves(base, seed=None):
+    """Two versions with half of their items in common, drawn if there is a seed."""
+    a, d = truth(base)
+    names = [f"q{k}" if k % 2 else f"x{k}" for k in range(ITEMS)]
+    pairs = (a, d), moved(a, d)
+    if seed is not None:
+        pairs = drawn(a, d, 2 * seed), drawn(*moved(a, d), 2 * seed + 1)
+    return version(base, *pairs[0]), version(base, *pairs[1], tag="'", items=names)
+
+
+@pytest.fixture(scope="module")
+def linked(base):
+    """A link with errors, and its later version with shared errors of abilities."""
+    old, new = halves(base, seed=5)
+    new = dataclasses.replace(new, ability_shared=base.ability_shared)
+    return irtjax.link(old, new), new
+
+
+def test_a_rescaled_copy_has_the_items_of_the_first(base):
+    old, new = halves(base)
+    copy = new.rescaled(irtjax.link(old, new))
+    for ours, theirs in zip(copy.parameters.items, old.parameters.items, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_a_rescaled_fit_counts_the_link_between_versions_not_within(linked):
+    link, new = linked
+    copy = new.rescaled(link)
+    before, after = new.abilities.table, copy.abilities.table
+    np.testing.assert_allclose(
+        after["ability"], link.A * before["ability"].to_numpy() + link.B, atol=1e-6
+    )
+    for name in ("rank", "rank_lower", "rank_upper", "expected_score"):
+        assert after[name].equals(before[name])
+    # No difference of two subjects of the version has it, up to what shared errors are
+    # not linear in ability.
+    ratio = copy.rank().num_different / new.rank().num_different
+    assert ratio == pytest.approx(1, abs=1e-3)
+    pair = new.subject_names[[0, 9]].tolist()
+    z = [irtjax.compare(fit, *pair).z for fit in (copy, new)]
+    np.testing.assert_allclose(z[0], z[1], rtol=1e-4)
+    # Every interval has it, as differences from the other version do.
+    names, errors = link.abilities.names.tolist(), link.abilities.standard_error
+    by_name = dict(zip(names, errors, strict=True))
+    expected = [by_name[name] for name in new.subject_names.tolist()]
+    np.testing.assert_allclose(after["ability_se"], expected, rtol=1e-6)
+
+
+def test_new_subjects_of_a_rescaled_fit_are_on_the_first_scale(linked):
+    link, new = linked
+    copy, rng = new.rescaled(link), np.random.default_rng(1)
+    data = irtjax.ResponseTable.from_arrays(
+        rng.integers(0, 2, (6, ITEMS)), items=new.item_names.tolist()
+    )
+    alone, there = irtjax.score(new, data), irtjax.score(copy, data)
+    ability, error = (
+        there.table[name].to_numpy() for name in ("ability", "ability_se")
+    )
+    expected = link.A * alone.table["ability"].to_numpy() + link.B
+    np.testing.assert_allclose(ability, expected, atol=1e-4)
+    # Their errors have those that the subjects of the fit share, and no more.
+    shared = there.table["ability_se"].to_numpy() ** 2 - there.own_error**2
+    assert (shared > 0).all()
+    assert shared.max() < np.sum(copy.ability_shared**2, axis=1).max()
+
+
+def test_errors_of_rescaled_items_are_standard_deviations(base):
+    values, errors = [], []
+    for seed in range(40):
+        old, new = halves(base, seed)
+        copy = new.rescaled(irtjax.link(old, new, method="weighted"))
+        values.append(truth(copy))
+        names = "discrimination_se", "intercept_se"
+        errors.append([copy.items.table[name].to_numpy() for name in names])
+    ratio = np.std(values, axis=0, ddof=1) / np.mean(errors, axis=0)
+    # A standard deviation of 40 draws has an error of 11 %; their mean over 20 items
+    # that link, and over 20 others, one of about 4 %.
+    for part in (slice(0, None, 2), slice(1, None, 2)):
+        assert (abs(ratio[:, part].mean(axis=1) - 1) < 0.15).all()
+    assert (abs(ratio - 1) < 0.45).all()
+
+
+def test_what_cannot_be_rescaled_is_refused_in_a_line(linked, base):
+    link, _ = linked
+    with pytest.raises(ValueError, match="has not this fit: rescale one"):
+        base.rescaled(link)

@@ -175,6 +175,16 @@ class Structure(Part):
         ability, error = joined
         return dataclasses.replace(self, ability=ability, error=error)
 
+    def rescaled(self, scale: float, shift: float) -> Self:
+        """The results of one ability; effects on items stay on the scale of the fit."""
+        return dataclasses.replace(
+            self,
+            ability=scale * self.ability + shift,
+            error=scale * self.error,
+            specific_covariance=scale**2 * self.specific_covariance,
+            general_variance=scale**2 * self.general_variance,
+        )
+
     def figures(self) -> list[tuple[str, str, str]]:
         """Abilities by group, and their correlations."""
         if len(self.groups) < 2:

@@ -70,6 +70,10 @@ class Part(ABC):
         """The part with new subjects of one ability after those that stay."""
         return self
 
+    def rescaled(self, scale: float, shift: float) -> Self:
+        """The part of a fit of one ability, which becomes `scale` theta + `shift`."""
+        return self
+
     def item_columns(self, estimates: Estimates) -> dict[str, Any]:
         """Columns of the item table by name, None where no value is known."""
         return {}
