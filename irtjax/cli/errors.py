@@ -46,8 +46,8 @@ _SETTING = re.compile(
     rf"|(?<=and )({'|'.join(FLAGS)})(?= requires )"
     rf"|(?<=requires )({'|'.join(FLAGS)})(?=[ :;,]|$)"
 )
-#: A metric or filter for each of some benchmarks.
-_BY_BENCHMARK = re.compile(r"\b(metric|filter)=\{([^}]*)\}")
+#: A metric or filter for each of some benchmarks, or the facet around each nested one.
+_BY_BENCHMARK = re.compile(r"\b(metric|filter|nested)=\{([^}]*)\}")
 #: A comma between two options.
 _BETWEEN = re.compile(rf"(--[\w-]+ (?:{_TEXT}|[^\s,;'\"]+)), (?=--\w)")
 _BOUNDS = re.compile(r"\bbounds=\(([-\d.e]+), ([-\d.e]+)\)")

@@ -81,8 +81,15 @@ class DesignOptions:
                 f"--columns {self.columns} names two columns, such as subject,score"
             )
         subject, score = (name.strip() for name in names)
+        rows = rows_of(files)
+        for name in (subject, score):
+            if name not in rows.column_names:
+                raise ValueError(
+                    f"there is no column {name!r} among {', '.join(rows.column_names)}:"
+                    " name subjects and scores, --columns SUBJECT,SCORE"
+                )
         return generalisability(
-            rows_of(files),
+            rows,
             self.facet or (),
             subject=subject,
             score=score,

@@ -9,7 +9,7 @@ import numpy as np
 from irtjax.data.arrays import as_labels, places_of
 from irtjax.data.item_texts import Contents, refuse_other_contents
 from irtjax.data.table import ResponseTable
-from irtjax.data.wording import short_names
+from irtjax.data.wording import listing, short_names
 
 
 def match_items(
@@ -130,8 +130,9 @@ def find_names(
 
         names, name = labels.tolist(), str(wanted[int(places.argmin())])
         near = get_close_matches(name, names, 3) or [n for n in names if name in n][:3]
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise ValueError(f"no {kind} is called {name!r} in this fit{hint}")
+        hint = f"did you mean {' or '.join(near)}?"
+        hint = hint if near else f"there are {listing(names, 3)}"
+        raise ValueError(f"no {kind} is called {name!r}; {hint}")
     return places
 
 

@@ -111,18 +111,23 @@ def calibrate_items(fit: Calibration, data: ResponseTable | Any) -> NewItems:
     fresh = places_of(fit.item_names, table.items) < 0
     table = table.select(subjects=present, items=fresh)
     enough = table.num_answered(0) >= FEWEST
-    varied = (table.item_accuracy() > table.values.min(initial=0)) & enough
+    seen = True if table.observed is None else table.observed
+    least = np.where(seen, table.values, np.inf).min(axis=0, initial=np.inf)
+    most = np.where(seen, table.values, -np.inf).max(axis=0, initial=-np.inf)
+    varied = (least < most) & enough
     warnings = []
     if not varied.all():
         left = table.items[~varied].tolist()
         names = ", ".join(map(repr, left[:3])) + ", ..." * (len(left) > 3)
         warnings.append(
-            f"{counted(len(left), 'item')} with fewer than {FEWEST} responses or none"
-            f" that is right: left out ({names})"
+            f"{counted(len(left), 'item')} with fewer than {FEWEST} responses, or all"
+            f" the same: left out ({names})"
         )
         table = table.select(items=varied)
     if not table.num_items:
-        raise ValueError(f"no new item has {FEWEST} responses of known subjects")
+        raise ValueError(
+            f"no new item has {FEWEST} responses of known subjects that differ"
+        )
     if not present.all():
         warnings.append(
             f"{counted(int((~present).sum()), 'subject')} left out: not of the fit, and"

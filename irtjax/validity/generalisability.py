@@ -342,7 +342,8 @@ def _columns(
     for name in (*names, score):
         labels = data.column_names if isinstance(data, pa.Table) else [*data]
         if name not in labels:
-            raise ValueError(f"there is no column {name!r} among {', '.join(labels)}")
+            others = ", ".join(labels)
+            raise ValueError(f"there is no column {name!r} among {others}: name it")
         column = data[name]
         column = column if isinstance(column, pa.ChunkedArray) else pa.array(column)
         columns[name] = column
@@ -402,7 +403,31 @@ def _effects(
                 sizes.append(len(used))
     if (subject,) not in names:
         raise ValueError(f"no {subject} has two scores: reliability needs some")
-    return Effects(tuple(names), tuple(levels), tuple(sizes))
+    effects = Effects(tuple(names), tuple(levels), tuple(sizes))
+    _check_crossed(effects, subject, nested)
+    return effects
+
+
+def _check_crossed(effects: Effects, subject: str, nested: Mapping[str, str]) -> None:
+    """Refuses two effects with the same levels, whose variances have only a sum."""
+    for one, other in itertools.combinations(range(len(effects.names)), 2):
+        size = effects.sizes[one]
+        both = effects.codes[one] * effects.sizes[other] + effects.codes[other]
+        if size != effects.sizes[other] or len(np.unique(both)) != size:
+            continue
+        first, second = effects.names[one], effects.names[other]
+        alone = [x for x in (*second, *first) if (x in first) != (x in second)]
+        outer = [x for x in alone if x != subject]
+        inside = len(first) == 1 and {*first, *outer} == {*second}
+        if inside and outer[0] not in nested:
+            pair = {first[0]: outer[0]}
+            cure = f"each {first[0]} has one {outer[0]}, so give nested={pair!r}"
+        else:
+            cure = f"leave out {outer[0] if outer else first[-1]}"
+        raise ValueError(
+            f"{' × '.join(first)} and {' × '.join(second)} have the same levels, so"
+            f" that only the sum of their variances is identified: {cure}"
+        )
 
 
 class _Strata(NamedTuple):

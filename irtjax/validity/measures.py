@@ -25,6 +25,7 @@ from irtjax.calibration.parts.populations import Populations
 from irtjax.calibration.score_curve import errors_given_scale
 from irtjax.calibration.tables import floats
 from irtjax.data.arrays import places_of
+from irtjax.data.features import numbers_or_days
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted, listing
 from irtjax.validity.latent_regression import unshrunk
@@ -269,17 +270,15 @@ def subjects_in(values: Mapping[str, list[Any]], title: str) -> np.ndarray:
 
 
 def _numbers(values: Mapping[str, list[Any]], title: str) -> np.ndarray:
-    """A column as finite numbers, NaN where a cell is empty."""
-    numbers = []
-    for value in column_in(values, title):
-        try:
-            number = np.nan if value is None or value == "" else float(value)
-        except (TypeError, ValueError):
-            number = np.inf
-        if np.isinf(number):
-            raise ValueError(f"column {title!r}: {value!r} is no finite number")
-        numbers.append(number)
-    column = np.array(numbers)
-    if not np.isfinite(column).any():
+    """A column as numbers or days, NaN where a cell is empty."""
+    cells = column_in(values, title)
+    rows = [k for k, x in enumerate(cells) if x not in (None, "") and x == x]
+    if not rows:
         raise ValueError(f"column {title!r} has no number: leave it out")
+    places = np.array([f"row {k + 1}" for k in rows])
+    numbers = numbers_or_days([cells[k] for k in rows], places, f"column {title!r}")
+    if numbers is None:
+        raise ValueError(f"column {title!r}: {cells[rows[0]]!r} is no finite number")
+    column = np.full(len(cells), np.nan)
+    column[rows] = numbers
     return column

@@ -158,6 +158,12 @@ def test_planted_correlations_are_covered(planted):
     with_families = correlates(fit, columns, ["quality"], family="base")
     row = with_families.table.to_pylist()[0]
     assert row["lower"] < 0.8 < row["upper"] and row["verdict"] == ""
+    # Dates are numbers of days.
+    dated = {**columns, "date": [f"{2000 + k % 25}-01-01" for k in range(200)]}
+    dated["years"] = [np.nan, *(2000.0 + k % 25 for k in range(1, 200))]
+    dated["date"][0] = ""
+    rows = correlates(fit, dated, ["date", "years"]).table.to_pylist()
+    assert rows[0]["correlation"] == pytest.approx(rows[1]["correlation"], abs=1e-3)
     # Of two measures with each other: the same abilities, once as scores.
     both = correlates({"a": fit, "b": fit})
     assert both.table.to_pylist()[0]["correlation"] > 0.99
@@ -222,6 +228,11 @@ def test_mean_responses_with_missing_cells():
         ({}, {"columns": ["none"]}, "no column 'none' of subjects among"),
         ({"quality": [1] * 200}, {"columns": ["quality"]}, "'quality' is constant"),
         ({"quality": ["x"] * 200}, {"columns": ["quality"]}, "'x' is no finite number"),
+        (
+            {"quality": ["big", *range(199)]},
+            {"columns": ["quality"]},
+            "column 'quality', 'row 1': 'big' is not a number, as 199 other values are",
+        ),
         ({"quality": [""] * 200}, {"columns": ["quality"]}, "'quality' has no number"),
         ({"subject": ["z"] * 200}, {"columns": ["quality"]}, "has two rows in column"),
         (

@@ -169,6 +169,30 @@ def test_what_is_no_study_is_refused_in_a_line(change, message):
         generalisability(columns, ["judge"])
 
 
+@pytest.mark.parametrize(
+    ("rater", "nested", "cure"),
+    [
+        (lambda i, j, k: j, {}, "item and rater have .*: leave out rater"),
+        (lambda i, j, k: i, {}, "subject and rater have .*: leave out rater"),
+        (lambda i, j, k: 2 * i + k, {}, "subject × rater have .*: leave out rater"),
+        (lambda i, j, k: j, {"rater": "item"}, "item × rater have .*: leave out rater"),
+        (lambda i, j, k: 2 * j + k, {}, "one item, so give nested={'rater': 'item'}"),
+    ],
+)
+def test_facets_that_are_not_crossed_are_refused_with_a_cure(rater, nested, cure):
+    rng = np.random.default_rng(6)
+    i, j, k = (x.ravel() for x in np.indices((6, 5, 2)))
+    score = rng.normal(size=6)[i] + rng.normal(size=60)
+    columns = {"subject": i, "item": j, "rater": rater(i, j, k), "score": score}
+    with pytest.raises(ValueError, match=cure):
+        generalisability(columns, ["item", "rater"], nested=nested)
+    if "leave out" in cure:
+        study = generalisability(columns, ["item"])
+    else:
+        study = generalisability(columns, ["item", "rater"], nested={"rater": "item"})
+    assert study.variances["subject"] > 0
+
+
 @pytest.mark.slow
 def test_intervals_of_coefficients_hold():
     """95 % intervals of E rho^2 by its standard error, 12 x 10 x 4, 70 % observed."""
