@@ -561,7 +561,7 @@ class _Judge(NamedTuple):
         if not run_sd and (trials is None or not (trials > 1).any()):
             rebuttals.append(
                 "each item was answered once: it is a claim about this run, unless"
-                " run_sd states how scores differ from run to run"
+                " run_sd (--run-sd) states how scores differ from run to run"
             )
         if table.num_observed < table.size:
             share = 1 - table.num_observed / table.size

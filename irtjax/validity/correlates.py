@@ -226,7 +226,7 @@ class _Study:
             _with_rows(convergence, self.level),
             self.margin,
             self.level,
-            _sentence(rows, convergence),
+            _sentence(rows, convergence, self.margin),
             self._doubts(pairs, labels, chosen),
         )
 
@@ -436,7 +436,9 @@ def _reliabilities(
     return pa.Table.from_pylist(rows)
 
 
-def _sentence(rows: list[dict[str, Any]], convergence: list[dict[str, Any]]) -> str:
+def _sentence(
+    rows: list[dict[str, Any]], convergence: list[dict[str, Any]], margin: float
+) -> str:
     """The result in words."""
     parts = []
     for verdict in ("supported", "contradicted", "undecided"):
@@ -453,6 +455,10 @@ def _sentence(rows: list[dict[str, Any]], convergence: list[dict[str, Any]]) -> 
             number = sum(row[name] == "yes" for row in convergence)
             parts.append(f"{name.capitalize()}: {number} of {total} pairs of methods.")
     if not parts:
-        number = sum(row["relation"] == "yes" for row in rows)
-        parts.append(f"{number} of {counted(len(rows), 'pair')} are related.")
+        relations = [row["relation"] for row in rows]
+        yes, no, undecided = map(relations.count, ("yes", "no", "undecided"))
+        parts.append(
+            f"{counted(len(rows), 'pair')}: {yes} beyond {points(margin, 2)}, {no}"
+            f" within, {undecided} undecided."
+        )
     return " ".join(parts)
