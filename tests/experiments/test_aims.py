@@ -2,11 +2,16 @@
 
 import csv
 import json
+import re
 import sys
+from operator import attrgetter
+from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.main import get_command
 
+import irtjax.models.priors
 from experiments.aims import (
     book,
     factor_search,
@@ -22,6 +27,9 @@ from experiments.aims import (
     size_and_time,
     validity,
 )
+from irtjax.cli.app import app
+
+PAGE = Path(figures.__file__).parent / "README.md"
 
 
 def test_the_area_under_the_curve_counts_pairs():
@@ -41,6 +49,33 @@ def test_without_published_factors_a_table_says_so(tmp_path, monkeypatch):
     assert factors.called("k16") == "k16 (drawn, none published)"
     (tmp_path / "open_llm_5suite_k16.npz").touch()
     assert factors.called("k16") == "k16"
+
+
+def test_clauses_name_commands_options_and_calls_that_exist():
+    text = PAGE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (A\d+) \| (.*)$", text, re.M)
+    assert [name for name, _ in rows] == [f"A{k}" for k in range(1, 105)]
+    commands = get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
+    for name, row in rows:
+        command = commands["fit"]
+        for code in re.findall(r"`([^`]+)`", row):
+            if code.startswith("irtjax "):
+                command = commands[code.split()[1]]
+            names = {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
+            options = set(re.findall(r"--[a-z-]+", code))
+            assert options <= names, (name, command.name, options - names)
+            for call in re.findall(r"^([A-Za-z_.]+)\(", code):
+                places = irtjax, irtjax.models.priors
+                assert any(_has(place, call) for place in places), (name, call)
+
+
+def _has(place, name: str) -> bool:
+    """Whether a module has an attribute, dotted or not."""
+    try:
+        attrgetter(name)(place)
+    except AttributeError:
+        return False
+    return True
 
 
 @pytest.mark.slow
