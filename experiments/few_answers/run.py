@@ -146,10 +146,10 @@ def random_loss(fit: irtjax.Calibration, values: np.ndarray, rng) -> float:
 
 
 def summary(name: str, estimates, true, number: int, items: int) -> dict[str, Any]:
-    """Effective sample and coverage of estimates with errors and ends."""
+    """Effective sample and coverage of `[..., subjects]` estimates with their ends."""
     value, lower, upper = estimates
     plain = true * (1 - true) / number * (1 - number / items) * items / (items - 1)
-    square = (value - true) ** 2
+    square = np.mean(np.atleast_2d((value - true) ** 2), axis=0)
     ratio = plain.mean() / square.mean()
     # The delta method: both means are of the same subjects.
     error = np.std(plain / plain.mean() - square / square.mean()) * ratio
@@ -183,13 +183,11 @@ def history_case(name: str, options: argparse.Namespace) -> list[dict[str, Any]]
     middle = np.array([x.predicted for x in scores])
     reach = 1.96 * np.array([x.predicted_error for x in scores])
     predicted = middle, middle - reach, middle + reach
-    few = np.full(tested.shape, np.nan)
-    for row, cells in zip(few, tested, strict=True):
-        place = rng.permutation(items)[:number]
-        row[place] = cells[place]
-    table = irtjax.ResponseTable.from_arrays(few, items=fits[best].item_names)
-    random = irtjax.estimate_score(fits[best], table).table.to_pandas()
-    rectified = [random[x].to_numpy() for x in ("score", "lower", "upper")]
+    samples = [
+        rectified_scores(fits[best], tested, number, rng)
+        for _ in range(options.samples)
+    ]
+    rectified = np.stack(samples, axis=1)
     own = chance[-len(values) + len(old) + len(held) :][: len(tested)]
     bound = np.mean(true * (1 - true)) / number * (1 - number / items)
     bound = bound / np.mean([least_square(p, number) for p in own])
@@ -199,6 +197,20 @@ def history_case(name: str, options: argparse.Namespace) -> list[dict[str, Any]]
         summary("random, rectified", rectified, true, number, items),
     ]
     return [{"case": name, "factors": best, "bound": bound, **row} for row in rows]
+
+
+def rectified_scores(
+    fit: irtjax.Calibration, values: np.ndarray, number: int, rng
+) -> np.ndarray:
+    """Scores of random answers of each subject and their ends, `[3, subjects]`."""
+    items = values.shape[1]
+    few = np.full(values.shape, np.nan)
+    for row, cells in zip(few, values, strict=True):
+        place = rng.permutation(items)[:number]
+        row[place] = cells[place]
+    table = irtjax.ResponseTable.from_arrays(few, items=fit.item_names)
+    rows = irtjax.estimate_score(fit, table, key=rng.integers(2**31)).table
+    return np.array([rows[x].to_numpy() for x in ("score", "lower", "upper")])
 
 
 def least_square(chance: np.ndarray, number: int) -> float:
@@ -275,10 +287,14 @@ def main(argv: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--new", type=int, help="number of new models")
     parser.add_argument("--items", type=int, help="number of items")
+    parser.add_argument(
+        "--samples", type=int, help="random samples of each new model's items"
+    )
     parser.add_argument("--history", type=int, help="number of models of the history")
     parser.add_argument("--factors", type=int, nargs="+", help="numbers of factors")
     options = parser.parse_args(argv)
     options.new = options.new or (200 if options.full else 16)
+    options.samples = options.samples or (100 if options.full else 2)
     if not SHARED.is_dir():
         print(f"skipped: {SHARED} is not there")
         return []

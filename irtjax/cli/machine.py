@@ -91,7 +91,8 @@ def _choose(jax: Any, device: str) -> None:
         # JAX_PLATFORMS may have named an accelerator alone.
         turn_off_faulty_fusion()
     try:
-        devices = jax.devices(device)
+        # Of several processes each has its own.
+        devices = jax.local_devices(backend=device)
     except RuntimeError:
         cure = "install irtjax[gpu]" if device == "gpu" else "leave --device out"
         raise ValueError(f"no {device} was found on this machine: {cure}") from None
