@@ -113,6 +113,11 @@ def test_new_items_are_predicted_with_intervals_that_cover():
     covered = ((rows["lower"] <= score) & (score <= rows["upper"]))[new]
     # 20 intervals of 95 %: fewer than 16 have a chance of .3 %.
     assert covered.sum() >= 16
+    # Chances are means over the normal logit, here by Gauss's 41 nodes.
+    node, weight = np.polynomial.hermite_e.hermegauss(41)
+    chance = expit(result.logit[..., None] + result.logit_se[..., None] * node)
+    exact = chance @ weight / weight.sum()
+    np.testing.assert_allclose(result.expected, exact, atol=1e-6)
 
 
 def test_few_responses_move_predictions_towards_them():

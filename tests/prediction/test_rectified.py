@@ -79,6 +79,18 @@ def test_all_answers_are_the_score(fit):
     assert row["score"] == row["lower"] == row["upper"] == values[0].mean()
 
 
+def test_without_a_factor_it_is_the_plain_mean(fit, monkeypatch):
+    few = few_of(fit, rasch(3, 11), 30, 12)
+    rectified = estimate_score(fit, few).table.to_pandas()
+    assert (rectified["score"] != rectified["mean"]).all()
+    monkeypatch.setattr("irtjax.prediction.rectified.LARGEST", 0.0)
+    plain = estimate_score(fit, few).table.to_pandas()
+    np.testing.assert_allclose(plain["score"], plain["mean"], atol=1e-12)
+    # A degree of freedom is that of the factor.
+    ratio = plain["score_se"] / plain["mean_se"]
+    np.testing.assert_allclose(ratio, np.sqrt(29 / 28), rtol=1e-9)
+
+
 def test_few_answers_are_averaged(fit):
     result = estimate_score(fit, few_of(fit, rasch(2, 7), 4, 8))
     assert "fewer than 6 answers" in result.warnings[0]

@@ -81,6 +81,11 @@ def test_mantel_haenszel_of_verbal_aggression_is_that_of_difr(verbagg):
         assert statistic[name] == pytest.approx(value, abs=6e-5)
         assert odds[name] == pytest.approx(ratio, abs=6e-5)
     assert sum(x > 3.8415 for x in statistic.values()) == len(published)
+    delta, classes = columns(result, "delta"), columns(result, "ets_class")
+    for name, (_, ratio) in published.items():
+        # All are above 1.5 in size; of chi-squares above 3.84 that is large.
+        assert delta[name] == pytest.approx(-2.35 * np.log(ratio), abs=5e-4)
+        assert classes[name] == "C"
 
 
 def test_logistic_tests_of_verbal_aggression_are_those_of_difr(verbagg):
@@ -137,6 +142,10 @@ def test_logistic_likelihoods_are_maxima_with_missing_responses(data):
 
     assert tests.uniform[2] == pytest.approx(2 * (best(3) - best(2)), abs=1e-5)
     assert tests.nonuniform[2] == pytest.approx(2 * (best(4) - best(3)), abs=1e-5)
+    # Nagelkerke's R2 with the group less that of the score alone.
+    cox = lambda count: 1 - np.exp(2 * (best(1) - best(count)) / rows.sum())
+    most = 1 - np.exp(2 * best(1) / rows.sum())
+    assert tests.r2[2] == pytest.approx((cox(4) - cox(2)) / most, abs=1e-7)
 
 
 def test_steps_are_those_of_the_likelihood_written_out():

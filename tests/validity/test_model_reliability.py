@@ -42,6 +42,11 @@ def test_errors_by_ability_are_those_of_lord(fit):
     assert result.efficiency == pytest.approx(whole)
     assert f"keeps {whole:.0%} of the information" in result.sentence
     assert 0.5 < whole < 0.95
+    # Of equal slopes the sum is sufficient.
+    items = fit.parameters.items
+    items = items._replace(discrimination=np.full(30, 1.2))
+    equal = dataclasses.replace(fit, parameters=fit.parameters._replace(items=items))
+    assert model_reliability(equal).efficiency == pytest.approx(1, abs=1e-12)
 
 
 def test_reliabilities_are_squared_correlations_with_true_abilities(fit):

@@ -138,10 +138,13 @@ def test_published_values_of_lsat7(shared_data):
     assert andersen.statistic == pytest.approx(10.8350, abs=6e-5)
     assert (andersen.df, round(andersen.p_value, 4)) == (4, 0.0285)
     assert martin_loef.statistic == pytest.approx(6.18168, abs=6e-6)
-    assert martin_loef.df == 5
+    assert (martin_loef.df, round(martin_loef.p_value, 4)) == (5, 0.2889)
+    # Partial credit of two categories is the Rasch model.
+    pcm = irtjax.rasch(table, model="pcm", draws=0)
+    assert pcm.log_likelihood == pytest.approx(result.log_likelihood, abs=1e-8)
     every = irtjax.rasch(table, groups=None, draws=0).andersen
     assert every.statistic == pytest.approx(31.3464, abs=6e-5)
-    assert every.df == 12
+    assert (every.df, round(every.p_value, 4)) == (12, 0.0017)
 
 
 def test_published_values_of_verbal_aggression(shared_data):
@@ -155,9 +158,13 @@ def test_published_values_of_verbal_aggression(shared_data):
     for place, value, error in ((0, -1.3834, 0.1400), (20, 2.8709, 0.2219)):
         assert rows[place]["difficulty"] == pytest.approx(value, abs=6e-5)
         assert rows[place]["difficulty_se"] == pytest.approx(error, abs=6e-5)
+    assert rows[23]["difficulty"] == pytest.approx(1.8402, abs=6e-5)
+    assert sum(x["difficulty"] for x in rows) == pytest.approx(0, abs=1e-10)
     assert result.andersen.statistic == pytest.approx(49.1320, abs=6e-5)
+    assert (result.andersen.df, round(result.andersen.p_value, 4)) == (23, 0.0012)
     assert result.martin_loef.statistic == pytest.approx(123.25305, abs=6e-6)
     assert result.martin_loef.df == 143
+    assert result.martin_loef.p_value == pytest.approx(0.8822, abs=6e-5)
     by_gender = irtjax.rasch(table, gender, draws=0).andersen
     assert by_gender.statistic == pytest.approx(70.6933, abs=6e-5)
     assert by_gender.p_value == pytest.approx(9.5e-7, rel=1e-2)
@@ -173,6 +180,9 @@ def test_published_values_of_partial_credit_and_rating_scale(shared_data):
     assert result.log_likelihood == pytest.approx(-5177.78208, abs=6e-6)
     scale = irtjax.rasch(table, model="rsm", draws=0)
     assert scale.log_likelihood == pytest.approx(-5203.91373, abs=6e-6)
+    codes = np.asarray(table.values, int)
+    sizes = [fit_items(codes, None, x).num_parameters for x in ("pcm", "rsm")]
+    assert sizes == [47, 24]
     # A category of an item has no responses in one of the groups: 46 for 47.
     assert (result.andersen.df, scale.andersen.df) == (46, 24)
     assert "the partial credit model" in result.verdict

@@ -53,6 +53,14 @@ def test_coefficients_are_those_of_the_covariances():
     assert row["alpha"] == pytest.approx(alpha, abs=1e-12)
     assert row["sem"] == pytest.approx(row["sd"] * np.sqrt(1 - row["alpha"]), rel=1e-10)
     assert row["alpha_lower"] < alpha < row["alpha_upper"]
+    subjects, score = reliability(values).subjects, values.mean(axis=1)
+    kelley = alpha * score + (1 - alpha) * score.mean()
+    np.testing.assert_allclose(subjects["kelley"].to_numpy(), kelley, atol=1e-12)
+    # Of a score of random items (Lord 1957), and of a regression on it.
+    error = np.sqrt(score * (1 - score) / 11)
+    np.testing.assert_allclose(subjects["sem"].to_numpy(), error, atol=1e-12)
+    error = row["sd"] * np.sqrt(alpha * (1 - alpha))
+    np.testing.assert_allclose(subjects["kelley_se"].to_numpy(), error, atol=1e-12)
 
 
 def test_omega_of_one_factor_is_that_of_its_loadings():
