@@ -176,6 +176,13 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             side=True,
         ),
         FitOption(
+            "free_by_group",
+            "With --groups: item parameters that each group has of its own, of all"
+            " items; or a table with columns item and parameter, a row for each.",
+            metavar="A,B|FILE",
+            side=True,
+        ),
+        FitOption(
             "start",
             "Start: proportions, spectral or low_rank. \\[default: proportions]",
         ),

@@ -250,6 +250,7 @@ class StructureOptions:
     family: str | None = None
     cluster: str | None = None
     groups: str | None = None
+    free_by_group: str | None = None
 
     def __post_init__(self) -> None:
         for columns, path, kind, what in (
@@ -277,6 +278,8 @@ class StructureOptions:
             if column_name is not None:
                 table = with_groups(table, name, column_name, path, kind)
                 settings[name] = column_name
+        if self.free_by_group is not None:
+            settings["free_by_group"] = _read_free_by_group(self.free_by_group)
         if self.item_table is not None:
             table = self._read_items(table, self.item_table, settings)
         if self.loadings is not None:
@@ -310,6 +313,20 @@ class StructureOptions:
         if self.item_features:
             settings["item_features"] = side.features(self.item_features)
         return table.replace(item_facets={**table.item_facets, **labels})
+
+
+def _read_free_by_group(text: str) -> list[str] | dict[str, list[str]]:
+    """Names of parameters, of all items, or by item where a file is named."""
+    path, option = Path(text), "--free-by-group"
+    if path.suffix.lower() not in _FLAT:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    content, by_item = read_content(option, path), {}
+    items, parameters = (
+        column(option, path, content, x) for x in ("item", "parameter")
+    )
+    for item, parameter in zip(items, parameters, strict=True):
+        by_item.setdefault(str(item), []).append(str(parameter))
+    return by_item
 
 
 def _read_loadings(

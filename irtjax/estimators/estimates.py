@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -142,27 +143,6 @@ class FactorEstimates:
     certificate: float | None = None
 
 
-class GroupPopulations(NamedTuple):
-    """Normal populations of groups of subjects, each array `[groups]`.
-
-    Attributes:
-        names: Names of the groups, with the number of subjects of each.
-        mean: Means, with standard errors; None without errors.
-        sd: Standard deviations, likewise.
-        mean_covariance: `[groups, groups]` covariance of the means.
-        group: `[subjects]` the group of each, a place in `names`.
-    """
-
-    names: np.ndarray
-    size: np.ndarray
-    mean: np.ndarray
-    sd: np.ndarray
-    group: np.ndarray
-    mean_error: np.ndarray | None = None
-    sd_error: np.ndarray | None = None
-    mean_covariance: np.ndarray | None = None
-
-
 class LengthEstimates(NamedTuple):
     """The part of response lengths: its data, errors, and errors of speed."""
 
@@ -209,7 +189,8 @@ class Estimates:
         diverging: `[items]` whether an item has no finite estimate, or None.
         lengths: Of models with response lengths; `groups`: of multilevel models;
             `factors`: of models with several abilities.
-        populations: Of groups of subjects (`groups=`), each with its own.
+        populations: Of groups of subjects (`groups=`): the fields of their part of a
+            calibration, `Populations`.
         verdict: What a sampler's diagnostics conclude, or why items have no errors.
         directions: `[items]` signs of slopes and chances of the others, by `laplace`.
     """
@@ -246,7 +227,7 @@ class Estimates:
     lengths: LengthEstimates | None = None
     groups: GroupEstimates | None = None
     factors: FactorEstimates | None = None
-    populations: GroupPopulations | None = None
+    populations: Mapping[str, Any] | None = None
     draws: Any = None
     verdict: tuple[str, ...] = ()
     directions: Any = None
@@ -330,13 +311,16 @@ class ParameterErrors(NamedTuple):
     """Errors of items: in the coordinates of the family, and what is wrong with them.
 
     Of models with response lengths `lengths` has all errors; of several abilities
-    `natural` has those of slopes. All are None without errors.
+    `natural` has those of slopes; of groups of subjects `group_root`
+    `[2 groups, rank]` is a root of the covariance of their means and log standard
+    deviations, the last rows of what `covariance` shares. All are None without errors.
     """
 
     covariance: Covariance | None = None
     warnings: tuple[str, ...] = ()
     lengths: LengthCovariance | None = None
     natural: FactorCovariance | None = None
+    group_root: np.ndarray | None = None
 
 
 def on_host(array: Array | None) -> Any:

@@ -53,6 +53,7 @@ def item_estimates(
     standard_errors: str = "observed",
     item_uncertainty: bool = True,
     clock: Clock,
+    posteriors: Any = None,
 ) -> Estimates:
     """Estimates of a method that estimates items as parameters, from its `Solution`.
 
@@ -60,7 +61,8 @@ def item_estimates(
     "cross_product", "sandwich" or "none"; with `item_uncertainty`, errors of abilities
     include the items'. Of several abilities there are observed ones alone; subjects are
     ranked by the expected score on all items, and the abilities on the factors, not
-    rotated, are in `Estimates.factors`.
+    rotated, are in `Estimates.factors`. `posteriors` is the class of the posteriors of
+    one ability, `NodePosteriors` where None.
     """
     parameters = solution.fit.parameters
     if problem.model.several:
@@ -68,7 +70,7 @@ def item_estimates(
 
         posteriors = ModalPosteriors.of(problem, solution, clock)
     else:
-        posteriors = NodePosteriors.of(problem, solution)
+        posteriors = (posteriors or NodePosteriors).of(problem, solution)
     problem = posteriors.problem
     coordinates, log_prior = _coordinates(problem, parameters)
     errors = ParameterErrors()
@@ -212,9 +214,18 @@ class NodePosteriors(NamedTuple):
         )
         return ParameterErrors(warnings=(warning,))
 
+    def moves(self, errors: ParameterErrors) -> Array | None:
+        """How the evidence of subjects moves along the rows of the covariance."""
+        if errors.lengths is None:
+            return None
+        from irtjax.inference.length_errors import evidence_moves
+
+        lengths, shared = self.solution.fit.parameters.lengths, errors.lengths
+        return evidence_moves(self.with_all, lengths, shared.shared_lengths)
+
     def scores(self, errors: ParameterErrors) -> dict[str, Any]:
         """Fields of `Estimates`: abilities, given the items or joint, and scores."""
-        items, normal, theta, lengths = self.solution.fit.parameters
+        items, normal, theta, _ = self.solution.fit.parameters
         model, data = self.problem.model, cast(Any, self.problem.data)
         population = normal._replace(log_weights=self.population.log_weights)
         if data.is_streamed:
@@ -229,12 +240,7 @@ class NodePosteriors(NamedTuple):
                 errors.covariance,
                 self.centre,
             )
-        moves = None
-        if errors.lengths is not None:
-            from irtjax.inference.length_errors import evidence_moves
-
-            shared = errors.lengths.shared_lengths
-            moves = evidence_moves(self.with_all, lengths, shared)
+        moves = self.moves(errors)
         # Two passes over the data, of about the same length.
         passes = watched(range(2), "pass")
         next(passes)

@@ -35,6 +35,9 @@ from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import unstored_over_devices
 from irtjax.numerics.random_keys import as_key
 
+#: Settings of a fit that no specification and no method has.
+OF_GROUPS = (*GROUPS, "free_by_group", "run_sd")
+
 
 @unstored_over_devices
 @full_precision
@@ -118,11 +121,12 @@ def fit(
         table = table.replace(notes=(*table.notes, note))
     table, related = with_groups(table, settings)
     run_sd = check_run_sd(settings.get("run_sd"))
-    others: Any = {
-        name: x for name, x in settings.items() if name not in (*GROUPS, "run_sd")
-    }
+    others: Any = {name: x for name, x in settings.items() if name not in OF_GROUPS}
+    free, kind = settings.get("free_by_group"), settings.get("standard_errors")
     settings = others
-    method = with_populations(method, table, related.get("groups"))
+    table, method = with_populations(
+        table, method, related.get("groups"), free, kind or "observed"
+    )
     model, method, reason, bounds = choose(table, model, method, settings)
     if bounds is not None:
         settings = {**settings, "bounds": bounds}

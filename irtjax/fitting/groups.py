@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from irtjax.data.arrays import as_labels
+from irtjax.data.split_items import split_items
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.catalogue import method_class
 
 #: Settings, what each labels, and the field of a table with such labels.
 GROUPS = {"family": "subjects", "cluster": "items", "groups": "subjects"}
+#: Names of parameters, of all items or by item.
+FreeByGroup = str | Sequence[str] | Mapping[str, str | Sequence[str]]
 #: Fewest subjects of a group with a population of its own.
 FEWEST_SUBJECTS = 2
 
@@ -64,14 +69,32 @@ def with_groups(
     return table, names
 
 
-def with_populations(method: Any, table: ResponseTable, facet: str | None) -> Any:
-    """The method, or the one that gives each group of subjects a population.
+def with_populations(
+    table: ResponseTable,
+    method: Any,
+    facet: str | None,
+    free_by_group: FreeByGroup | None,
+    kind: str = "observed",
+) -> tuple[ResponseTable, Any]:
+    """The method that gives each group of subjects a population, and its table.
+
+    Items with parameters that are free by group are divided (`split_items`).
+
+    Args:
+        table: The responses.
+        method: A method, or the name of one.
+        facet: The facet of the groups; without it table and method stay.
+        free_by_group: See `Settings.free_by_group`.
+        kind: The setting `standard_errors`.
 
     Raises:
-        ValueError: For methods other than "em", and groups of one subject.
+        ValueError: For methods other than "em", groups of one subject, and items that
+            the table does not have.
     """
     if facet is None:
-        return method
+        if free_by_group:
+            raise ValueError("free_by_group requires groups: give groups= as well")
+        return table, method
     if isinstance(method, str):
         method = method_class("em" if method == "auto" else method)()
     labels = table.subject_facets[facet]
@@ -83,4 +106,36 @@ def with_populations(method: Any, table: ResponseTable, facet: str | None) -> An
             f"group {str(small[0])!r} of {facet!r} has one subject, and a population"
             f" needs {FEWEST_SUBJECTS}: join it with another group"
         )
-    return method.by_group(codes, tuple(names.tolist()))
+    method = method.by_group(codes, tuple(names.tolist()))
+    if not free_by_group:
+        return table, method
+    if kind not in ("observed", "none"):
+        raise ValueError(
+            f"free_by_group has no {kind} standard errors: use"
+            " standard_errors='observed'"
+        )
+    by_item = _names_by_item(table, free_by_group)
+    parameters = sorted({name for names in by_item.values() for name in names})
+    table = split_items(table, list(by_item), by=facet)
+    before = table.item_facets["item"]
+    items, sets = np.unique(before, return_inverse=True)
+    is_free = [
+        [name in by_item.get(item, ()) for name in parameters]
+        for item in items.tolist()
+    ]
+    return table, dataclasses.replace(
+        method,
+        sets=jnp.asarray(sets),
+        free_names=tuple(parameters),
+        is_free=jnp.asarray(np.array(is_free)[sets]),
+    )
+
+
+def _names_by_item(
+    table: ResponseTable, free_by_group: FreeByGroup
+) -> dict[str, tuple[str, ...]]:
+    """The names of free parameters of each item that has some."""
+    as_names = lambda x: (x,) if isinstance(x, str) else tuple(map(str, x))
+    if isinstance(free_by_group, Mapping):
+        return {str(item): as_names(x) for item, x in free_by_group.items()}
+    return dict.fromkeys(table.items.tolist(), as_names(free_by_group))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from irtjax.data.scores import Bounds
     from irtjax.fitting.anchors import Anchor
+    from irtjax.fitting.groups import FreeByGroup
     from irtjax.likelihood.problem import Start
     from irtjax.models.catalogue import Priors
     from irtjax.models.multilevel.model import Hyperpriors
@@ -90,6 +91,10 @@ class Settings(TypedDict, total=False):
             show; see `calibration.runs`.
         groups: Groups of subjects that each have a mean and standard deviation of
             ability of their own, by "em": a facet of subjects, or a label for each.
+        free_by_group: With `groups`, names of item parameters that each group has of
+            its own: "intercept", or several, of all items, or by item:
+            ``{"q7": ("discrimination", "intercept")}``. All other parameters are equal
+            in all groups.
         checkpoint: File that saves the fit on its way, every few steps; by "nuts", "em"
             and other methods that take steps.
         resume: Whether to resume from that file: with the same result, to the last bit.
@@ -126,6 +131,7 @@ class Settings(TypedDict, total=False):
     cluster: str | Sequence[str] | None
     run_sd: float | None
     groups: str | Sequence[str] | None
+    free_by_group: FreeByGroup | None
     checkpoint: str | None
     resume: bool
 

@@ -38,6 +38,7 @@ from irtjax.inference.inversion import (
     PASSES,
     RANK,
     blocks_at,
+    dense_information,
     diagonal_blocks,
     first_vectors,
     invert_by_leading,
@@ -372,8 +373,10 @@ def _sandwich_blocks(setting, whitening, rows, remainder):
 def _prior_information(setting: Setting, whitening, estimated) -> Array:
     """Whitened prior curvature, with 1 for what is fixed (its gradients are 0)."""
     model, free = setting.problem.model, setting.problem.free
-    log_prior = lambda row: model.log_prior_in(row, setting.frame)
-    curvature = -jax.vmap(jax.hessian(log_prior))(setting.coordinates)
+    log_prior = lambda row, weight: model.log_prior_in(row, setting.frame, weight)
+    curvature = -jax.vmap(jax.hessian(log_prior))(
+        setting.coordinates, model.prior_weight
+    )
     free_pairs = free[:, :, None] & free[:, None, :]
     fixed = jnp.eye(free_pairs.shape[1], dtype=curvature.dtype) * ~free[:, :, None]
     blocks = jnp.where(free_pairs, curvature, fixed)
@@ -461,6 +464,37 @@ def _inversion(
         how = "woodbury" if rows <= DENSE_LIMIT else "leading"
         how = "dense" if size <= min(rows, DENSE_LIMIT) else how
     return problem, how, terms
+
+
+@stored_jit
+def _information(problem, coordinates, population, nodes, terms):
+    """`information_matrix` in one program."""
+    setting = make_setting(problem, coordinates, population, nodes)
+    white = _whiten(setting)
+    matrix, _ = dense_information(setting, white.whitening, terms, white.excess)
+    matrix = (matrix - white.frame_rows.T @ white.frame_rows)[:-2, :-2]
+    root = jnp.linalg.inv(white.whitening.items)
+    num_items, columns = problem.free.shape
+    matrix = matrix.reshape(num_items, columns, num_items, columns)
+    whole = jnp.einsum("jab,jbkc,kdc->jakd", root, matrix, root)
+    return whole.reshape(num_items * columns, -1)
+
+
+@full_precision
+def information_matrix(
+    problem: Problem,
+    coordinates: Float[Array, "items columns"],
+    population: Population,
+    nodes: Float[Array, " nodes"],
+) -> Float[Array, "coordinates coordinates"]:
+    """The observed information of all coordinates, the population as known.
+
+    Rows are those of the flattened coordinates; see `item_covariance` for arguments.
+    That of a fixed coordinate is that of the identity.
+    """
+    of = problem, coordinates, population, nodes
+    terms = _inversion(problem, "observed", nodes.size, None, "dense")[2]
+    return _information(*of, terms)
 
 
 @full_precision

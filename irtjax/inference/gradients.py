@@ -220,8 +220,10 @@ def frame_rows_of(setting: Setting, whitening: Whitening) -> Array:
         return zeros
     movable = jnp.asarray([1.0, float(model.family.has_slope)], frame.dtype)
     by_frame = jax.grad(model.log_prior_in, argnums=1)
-    second = jax.vmap(jax.jacfwd(by_frame, argnums=(0, 1)), in_axes=(0, None))
-    cross, own = (-part for part in second(setting.coordinates, frame))
+    second = jax.vmap(jax.jacfwd(by_frame, argnums=(0, 1)), in_axes=(0, None, 0))
+    cross, own = (
+        -part for part in second(setting.coordinates, frame, model.prior_weight)
+    )
     cross = cross * movable[:, None] * free[:, None, :]
     own = jnp.sum(weigh_rows(own, problem.data.item_weight), axis=0)
     own = own * movable * movable[:, None] + jnp.diag(1 - movable)

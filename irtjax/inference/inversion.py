@@ -118,11 +118,11 @@ def _inverse(matrix: Array) -> tuple[Array, Spectrum]:
     return lax.cond(fine, whole, identified)
 
 
-def invert_dense(setting, whitening, num_terms, kind, prior, frame_rows, excess):
-    """(1 - C'C)^-1 as a matrix, or its cross-product or sandwich counterpart.
+def dense_information(setting, whitening, num_terms, excess):
+    """1 - C'C as a matrix, and the sum of the outer products of subjects' gradients.
 
     `num_terms` None sums over the nodes; `excess` was added to the blocks of D. Sparse
-    responses give the inverse of the information alone.
+    responses give the information alone.
     """
     size = setting.problem.free.size + 2
     outer = zero = jnp.zeros((size, size), setting.nodes.dtype)
@@ -145,7 +145,12 @@ def invert_dense(setting, whitening, num_terms, kind, prior, frame_rows, excess)
         add = lambda carry, rows: carry + rows.T @ rows
         correction = sum_nodes(setting, whitening, add, zero)
     added = whitened(excess, whitening, size)
-    information = jnp.eye(size, dtype=zero.dtype) - added - correction
+    return jnp.eye(size, dtype=zero.dtype) - added - correction, outer
+
+
+def invert_dense(setting, whitening, num_terms, kind, prior, frame_rows, excess):
+    """(1 - C'C)^-1 as a matrix, or its cross-product or sandwich counterpart."""
+    information, outer = dense_information(setting, whitening, num_terms, excess)
     if kind == "cross_product":
         information = outer + prior
     information = information - frame_rows.T @ frame_rows

@@ -78,7 +78,7 @@ def expected_value(
     """Expected complete-data log-likelihood plus log prior of each item."""
     cells = _over_cells(_cell_objective(model), coordinates, nodes, counts)
     value = jnp.ones(len(nodes), coordinates.dtype) @ cells
-    return value + jax.vmap(lambda row: model.log_prior_in(row, frame))(coordinates)
+    return value + model.log_priors_in(coordinates, frame)
 
 
 def expected_derivatives(
@@ -132,9 +132,11 @@ def expected_derivatives(
             hessian[a, j] = hessian[j, a] = total(
                 second[k, j][1 + a] for k in intercepts
             )
-    log_prior = lambda row: model.log_prior_in(row, frame)
-    prior, prior_gradient, prior_hessian = jax.vmap(derivatives_of(log_prior))(
-        coordinates
+    log_prior = lambda row, weight: derivatives_of(
+        lambda x: model.log_prior_in(x, frame, weight)
+    )(row)
+    prior, prior_gradient, prior_hessian = jax.vmap(log_prior)(
+        coordinates, model.prior_weight
     )
     every = range(columns)
     gradients = jnp.stack([gradient[i] for i in every], -1)

@@ -87,6 +87,8 @@ class Model(eqx.Module):
             slope. "unit_slope": slopes are 1 and the standard deviation of ability is
             estimated (Rasch).
         lengths: The model of response lengths, or None.
+        prior_weight: `[items, parameters]` weight of each log prior, where items share
+            parameters that have one prior together; None for 1 each.
     """
 
     #: Whether items are nested in groups with estimated distributions.
@@ -97,6 +99,7 @@ class Model(eqx.Module):
     priors: dict[str, AbstractPrior] = eqx.field(default_factory=dict)
     scale: str = eqx.field(static=True, default="standard")
     lengths: Lengths | None = None
+    prior_weight: Float[Array, "items parameters"] | None = None
 
     @property
     def several(self) -> bool:
@@ -113,17 +116,21 @@ class Model(eqx.Module):
         """`lengths`; of a model without, `NoLengths`, which takes and adds nothing."""
         return self.lengths or NoLengths()
 
-    def log_prior(self, item: Items) -> Array:
-        """Log prior density of one item record, summed over its parameters."""
+    def log_prior(self, item: Items, weight: Array | None = None) -> Array:
+        """Log prior density of one item record, summed over its parameters.
+
+        `weight` is that of each parameter, None for 1.
+        """
         total = jnp.zeros((), jnp.asarray(item[0]).dtype)
-        for parameter in self.family.parameters:
+        for place, parameter in enumerate(self.family.parameters):
             name = parameter.name
             if name in self.priors:
                 density = self.priors[name].log_density(getattr(item, name))
                 used = self.family.in_use(item, name)
                 if used is not True:
                     density = jnp.where(used, density, 0)
-                total = total + jnp.sum(density)
+                own = jnp.sum(density)
+                total = total + (own if weight is None else own * weight[place])
         return total
 
     def log_common_slope_prior(self, slope: Array) -> Array:
@@ -171,18 +178,29 @@ class Model(eqx.Module):
             moved = jnp.where(columns == 0, new, moved)
         return moved
 
-    def log_prior_in(self, row: Array, frame: Float[Array, "2"]) -> Array:
+    def log_prior_in(
+        self, row: Array, frame: Float[Array, "2"], weight: Array | None = None
+    ) -> Array:
         """Log prior of one item's coordinates, in a frame; see `prior_frame`.
 
         Several abilities have no frame: the population fixes their location and scale.
+        `weight` is the item's row of `prior_weight`.
         """
         if not self.priors:
             return jnp.zeros((), row.dtype)
         if self.several:
-            return self.log_prior(self.family.constrain(row))
+            return self.log_prior(self.family.constrain(row), weight)
         shift, log_scale = frame
         scale = jnp.exp(log_scale) if self.family.has_slope else jnp.ones_like(shift)
-        return self.log_prior(self.family.constrain(self.fold_row(row, shift, scale)))
+        item = self.family.constrain(self.fold_row(row, shift, scale))
+        return self.log_prior(item, weight)
+
+    def log_priors_in(
+        self, coordinates: Float[Array, "items columns"], frame: Float[Array, "2"]
+    ) -> Float[Array, " items"]:
+        """`log_prior_in` of every item."""
+        of_row = lambda row, weight: self.log_prior_in(row, frame, weight)
+        return jax.vmap(of_row)(coordinates, self.prior_weight)
 
     def total_log_prior(
         self,
@@ -191,7 +209,7 @@ class Model(eqx.Module):
         item_weight: Float[Array, " items"] | None = None,
     ) -> Array:
         """Sum of `log_prior_in` over items, each times its weight."""
-        rows = jax.vmap(lambda row: self.log_prior_in(row, frame))(coordinates)
+        rows = self.log_priors_in(coordinates, frame)
         if item_weight is not None:
             rows = rows * item_weight.astype(rows.dtype)
         return jnp.sum(rows)

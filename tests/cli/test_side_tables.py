@@ -246,3 +246,15 @@ def test_a_command_that_was_killed_goes_on_to_the_same_draws(tmp_path):
     for name in ("diagnostics.csv", "trajectories.csv", "abilities.csv", "items.csv"):
         pair = [(tmp_path / out / name).read_bytes() for out in ("whole", "broken")]
         assert pair[0] == pair[1], name
+
+
+def test_parameters_free_by_group_are_listed_or_in_a_table(tmp_path):
+    _, settings = StructureOptions(free_by_group="intercept, discrimination").read(
+        small_table()
+    )
+    assert settings["free_by_group"] == ["intercept", "discrimination"]
+    path = tmp_path / "free.csv"
+    path.write_text("item,parameter\nq1,intercept\nq1,discrimination\nq2,intercept\n")
+    _, settings = StructureOptions(free_by_group=str(path)).read(small_table())
+    both = ["intercept", "discrimination"]
+    assert settings["free_by_group"] == {"q1": both, "q2": ["intercept"]}

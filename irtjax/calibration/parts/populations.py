@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from irtjax.calibration.parts.part import Findings, Part
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
-from irtjax.estimators.estimates import Estimates, GroupPopulations
+from irtjax.estimators.estimates import Estimates
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,8 +55,8 @@ class Populations(Part):
     @classmethod
     def of(cls, table: ResponseTable, estimates: Estimates, layout: Any) -> Self | None:
         """The populations of a fit with `groups=`."""
-        populations: GroupPopulations | None = estimates.populations
-        return None if populations is None else cls(**populations._asdict())
+        populations = estimates.populations
+        return None if populations is None else cls(**populations)
 
     def difference(self, first: str, second: str) -> tuple[float, float]:
         """Difference of the means of two groups by name, and its standard error.

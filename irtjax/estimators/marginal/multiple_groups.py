@@ -1,40 +1,33 @@
 r"""EM for several groups of subjects, each with a normal population of its own.
 
 Group g has abilities N(m_g, s_g^2), and all groups share the items (multiple-group
-IRT: Bock and Zimowski 1997). On the nodes of one common density N(M, S^2), M the mean
-of all subjects and S wide enough for every group, that of a group is a factor
+IRT: Bock and Zimowski 1997). The population of a group is evidence of its subjects
+(`group_populations`). A maximisation sets m_g and s_g to the moments of the posteriors
+of a group. Then location and scale of all subjects are folded into the items, so that
+abilities have mean 0 and variance 1 over all subjects.
 
-    exp(e_0 t - e_1 t^2 / 2 + c),   e_0 = m / s^2 - M / S^2,   e_1 = 1 / s^2 - 1 / S^2,
-
-which is the `evidence` that responses carry for each subject: all groups share the
-nodes and one pass over the data. A maximisation sets m_g and s_g to the moments of the
-posteriors of a group. Then location and scale of all subjects are folded into the
-items, so that abilities have mean 0 and variance 1 over all subjects.
-
-The errors given m and s are those of any fit with evidence. With A = -d2 l / dx dg, B =
--d2 l / dg dg, x the items and g = (m, log s), and X = Cov(x | g) A, those of g are
-
-    V = Z (Z' (B - A' X) Z)^-1 Z',
-
-Z the directions in which the mean and the variance of all subjects stay, and the items
-get X V X' in addition.
+Items divided by group (`free_by_group`) may have parameters in common
+(`likelihood.equality`). Means are equal where no intercept is common, and standard
+deviations where no slope is: neither is then identified. Where the items of a set have
+one intercept and slopes of their own, the model depends on where ability is 0, so that
+the means are maximised under the constraint instead. Slopes of 1 (Rasch, 1PL) are
+fixed, and the variance of all subjects is free; that of a 1PL is reported as its slope.
+`group_errors` has the errors.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
-from irtjax.data.wording import counted
 from irtjax.estimators.ascent import (
     AbstractAscent,
     AscentState,
@@ -42,43 +35,35 @@ from irtjax.estimators.ascent import (
     independent_rounding,
 )
 from irtjax.estimators.driver import Run, Solution
-from irtjax.estimators.estimates import (
-    Estimates,
-    GroupPopulations,
-    Nodes,
-    cut_estimates,
+from irtjax.estimators.estimates import Estimates, Nodes
+from irtjax.estimators.marginal.group_errors import estimates_of_groups
+from irtjax.estimators.marginal.group_populations import (
+    GroupCarry,
+    GroupPoint,
+    GroupScale,
+    density_of,
+    least_sd,
+    of_all,
+    pass_of,
 )
 from irtjax.estimators.marginal.refinement import AbstractOnNodes, solve_on_nodes
-from irtjax.inference import Covariance
-from irtjax.likelihood.counts import Counts, expected_counts
-from irtjax.likelihood.item_steps import expected_derivatives, improve_items
+from irtjax.likelihood.counts import Counts
+from irtjax.likelihood.equality import EqualityConstraints, improve_equal_items
+from irtjax.likelihood.item_steps import ItemUpdate, improve_items
 from irtjax.likelihood.padding import pad_problem, pad_start
-from irtjax.likelihood.problem import Parameters, Problem, Start, orient
+from irtjax.likelihood.problem import (
+    Parameters,
+    Problem,
+    Start,
+    estimation_scale,
+    orient,
+)
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import normal_log_weights
-from irtjax.numerics.programs import stored_jit
 
-#: Standard deviations on either side that nodes reach, of their density and of groups.
-REACH = 6.0
 #: Fewest nodes: a group's standard deviation is at least their distance, where sums
 #: over nodes are exact to 1e-8 (`numerics.normal_log_weights`).
 FEWEST_NODES = 193
-
-
-class GroupPoint(NamedTuple):
-    """Items' coordinates, and means and log standard deviations of the groups."""
-
-    coordinates: Float[Array, "items columns"]
-    mean: Float[Array, " groups"]
-    log_sd: Float[Array, " groups"]
-
-
-class GroupCarry(NamedTuple):
-    """The frame of the priors (`Model.prior_frame`), and nodes with log weights."""
-
-    frame: Float[Array, "2"]
-    nodes: Float[Array, " nodes"]
-    log_weights: Float[Array, " nodes"]
 
 
 class MultipleGroups(AbstractAscent, AbstractOnNodes):
@@ -90,16 +75,27 @@ class MultipleGroups(AbstractAscent, AbstractOnNodes):
     Attributes:
         codes: `[subjects]` the group of each.
         names: Names of the groups.
+        sets: `[items]` the item that each was before the division by groups; None
+            without `free_by_group`.
+        free_names: Names of parameters that are free by group in any item.
+        is_free: `[items, free_names]` whether they are free in an item.
         tolerance: As of `EM`.
         memory: Depth of the acceleration; 0 turns it off.
+        constraints: Of divided items, for the problem that is solved: `solve` makes it.
+        scale: Likewise.
     """
 
     several: ClassVar[bool] = False
 
     codes: Int[Array, " subjects"] | None = None
     names: tuple[str, ...] = eqx.field(static=True, default=())
+    sets: Int[Array, " items"] | None = None
+    free_names: tuple[str, ...] = eqx.field(static=True, default=())
+    is_free: Bool[Array, "items names"] | None = None
     tolerance: float | Array = 1e-4
     memory: int = eqx.field(static=True, default=5)
+    constraints: EqualityConstraints | None = None
+    scale: GroupScale = eqx.field(static=True, default=GroupScale())
 
     @property
     def name(self) -> str:
@@ -112,13 +108,27 @@ class MultipleGroups(AbstractAscent, AbstractOnNodes):
         return self.memory
 
     def check(self, problem: Problem) -> None:
-        """Refuses models without slopes, and response lengths."""
+        """Refuses response lengths, and parameters that the model does not have."""
         super().check(problem)
-        model = problem.model
-        if model.has_lengths or not model.family.has_slope:
+        model, family = problem.model, problem.model.family
+        if model.has_lengths or family.with_free_slopes() is None:
             raise ValueError(
-                f"groups need a model of one ability whose items have slopes, and not"
-                f" {model.name}: use model='2pl' (or 3pl, graded, continuous)"
+                f"groups need a model of one ability without response lengths, and not"
+                f" {model.name}: use model='2pl' (or rasch, 3pl, graded, continuous)"
+            )
+        if self.sets is None:
+            return
+        names = [parameter.name for parameter in family.parameters]
+        for name in self.free_names:
+            if name not in names:
+                raise ValueError(
+                    f"free_by_group: a {model.name} model has no parameter {name!r} of"
+                    f" items: give one of {', '.join(names)}"
+                )
+        if family.common:
+            raise ValueError(
+                f"free_by_group: a {model.name} model has parameters common to all"
+                " items: use model='graded', or leave free_by_group out"
             )
 
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> AscentState:
@@ -129,7 +139,10 @@ class MultipleGroups(AbstractAscent, AbstractOnNodes):
         dtype, zeros = coordinates.dtype, jnp.zeros(len(self.names), coordinates.dtype)
         nodes = jnp.asarray(self.nodes, dtype)
         carry = GroupCarry(jnp.zeros(2, dtype), nodes, normal_log_weights(nodes))
-        point = GroupPoint(coordinates, zeros, zeros)
+        log_sd = zeros
+        if self.scale.unit_slopes and start.population is not None:
+            log_sd = log_sd + jnp.log(start.population.sd)
+        point = self._on_scale(problem, GroupPoint(coordinates, zeros, log_sd))
         return self.first_state(point, problem.data.num_subjects, carry=carry)
 
     def accepts(self, state: AscentState, gain: Scalar, terms: Array) -> Array:
@@ -154,20 +167,18 @@ class MultipleGroups(AbstractAscent, AbstractOnNodes):
         model, weight = problem.model, problem.data.item_weight
         members = self.members(problem.data, point.mean.dtype)
         size = jnp.sum(members, axis=0)
-        density = _density(point, size)
+        density = density_of(point, size)
         nodes = density.mean + density.sd * carry.nodes
-        counts, constant = _pass(problem, self.codes, point, density, carry)
+        counts, constant = pass_of(problem, self.codes, point, density, carry)
         frame = carry.frame
         if not problem.anchored:
             frame = model.prior_frame(point.coordinates, frame, item_weight=weight)
         prior = model.total_log_prior(point.coordinates, frame, weight)
-        update = improve_items(
-            model, point.coordinates, problem.free, nodes, counts, frame, 1, weight
-        )
-        image = _maximised(members, size, _least_sd(density, carry.nodes), counts)
+        update = self._improved(problem, point, nodes, counts, frame)
+        least = least_sd(density, carry.nodes)
+        image = _maximised(members, size, least, counts, point, self.scale)
         image = image._replace(coordinates=update.coordinates)
-        if not problem.anchored:
-            image = _folded(model, image, size)
+        image = self._on_scale(problem, image)
         scale = GroupPoint(
             jnp.where(problem.free, jnp.sqrt(update.curvature), 0),
             jnp.sqrt(size) * jnp.exp(-point.log_sd),
@@ -187,6 +198,37 @@ class MultipleGroups(AbstractAscent, AbstractOnNodes):
             carry._replace(frame=frame),
         )
 
+    def _improved(
+        self,
+        problem: Problem,
+        point: GroupPoint,
+        nodes: Array,
+        counts: Counts,
+        frame: Array,
+    ) -> ItemUpdate:
+        """The maximisation of the items."""
+        model, free, rows = problem.model, problem.free, point.coordinates
+        if self.constraints is not None:
+            return improve_equal_items(
+                model, rows, free, self.constraints, nodes, counts, frame
+            )
+        weight = problem.data.item_weight
+        return improve_items(model, rows, free, nodes, counts, frame, 1, weight)
+
+    def _on_scale(self, problem: Problem, point: GroupPoint) -> GroupPoint:
+        """The same densities where all subjects have mean 0 and variance 1."""
+        if not problem.anchored:
+            members = self.members(problem.data, point.mean.dtype)
+            everyone = of_all(point, jnp.sum(members, axis=0))
+            if self.scale.unit_slopes:
+                everyone = everyone._replace(sd=jnp.ones_like(everyone.sd))
+            point = _folded(problem.model, point, everyone)
+        if self.constraints is None:
+            return point
+        # Exactly equal, not up to rounding.
+        rows = self.constraints.applied(point.coordinates)
+        return point._replace(coordinates=rows)
+
     def feasible(
         self, problem: Problem, state: AscentState, proposal: Any, image: Image
     ) -> GroupPoint:
@@ -194,19 +236,17 @@ class MultipleGroups(AbstractAscent, AbstractOnNodes):
         rows = jnp.where(problem.free, proposal.coordinates, state.point.coordinates)
         members = self.members(problem.data, proposal.mean.dtype)
         size = jnp.sum(members, axis=0)
-        least = jnp.log(_least_sd(_density(proposal, size), state.carry.nodes))
+        least = jnp.log(least_sd(density_of(proposal, size), state.carry.nodes))
         log_sd = jnp.maximum(proposal.log_sd, least)
         proposal = proposal._replace(coordinates=rows, log_sd=log_sd)
-        if problem.anchored:
-            return proposal
-        return _folded(problem.model, proposal, size)
+        return self._on_scale(problem, proposal)
 
     def result(self, problem: Problem, state: AscentState) -> tuple[Parameters, Array]:
         """Items, and the density of the nodes: `estimates` has the populations."""
         point = state.best
         size = jnp.sum(self.members(problem.data, point.mean.dtype), axis=0)
         items = problem.model.constrain(point.coordinates)
-        return Parameters(items, _density(point, size)), state.log_lik
+        return Parameters(items, density_of(point, size)), state.log_lik
 
     def nodes_of(self, state: AscentState) -> Nodes | None:
         """Nodes and their weights; posterior means differ, so none is the nearest."""
@@ -220,8 +260,59 @@ class MultipleGroups(AbstractAscent, AbstractOnNodes):
         return dataclasses.replace(self, nodes=nodes)
 
     def record(self) -> dict[str, Any]:
-        """The form of abilities."""
-        return {"population": "normal"}
+        """The form of abilities, and names of parameters that are free by group."""
+        names = list(self.free_names)
+        return {"population": "normal", **({"free_by_group": names} if names else {})}
+
+    def prepared(self, problem: Problem) -> Problem:
+        """With slopes that are fixed at 1, where the model has none."""
+        model = problem.model
+        if model.family.has_slope:
+            return problem
+        family: Any = model.family.with_free_slopes()
+        priors = {k: x for k, x in model.priors.items() if k != "discrimination"}
+        model = dataclasses.replace(model, family=family, priors=priors)
+        free = jnp.pad(problem.free, ((0, 0), (1, 0)), constant_values=False)
+        return dataclasses.replace(problem, model=model, free=free)
+
+    def suited_to(self, problem: Problem, dtype: Any) -> tuple[MultipleGroups, Problem]:
+        """The method and the problem, padded, with constraints of divided items."""
+        unit = not problem.model.family.has_slope
+        padded = self.prepared(pad_problem(problem, dtype))
+        method = dataclasses.replace(
+            self,
+            codes=_padded(self.codes, padded.data.num_subjects),
+            scale=GroupScale(problem.anchored, unit_slopes=unit),
+        )
+        if self.sets is None or self.is_free is None:
+            return method, padded
+        family, number = padded.model.family, problem.data.num_items
+        places, equal, weights = [], np.zeros(padded.free.shape, bool), []
+        sets = np.arange(len(equal))
+        sets[:number] = np.asarray(self.sets)
+        size = np.bincount(sets)[sets]
+        for parameter in family.parameters:
+            columns = slice(len(places), len(places) + parameter.columns)
+            places += [parameter.name] * parameter.columns
+            common = size > 1
+            if parameter.name in self.free_names:
+                is_free = self.is_free[:, self.free_names.index(parameter.name)]
+                common[:number] &= ~np.asarray(is_free)
+            equal[:, columns] = common[:, None]
+            weights.append(np.where(common, 1 / size, 1))
+        common = (equal | (size == 1)[:, None])[:number]
+        slopes = common[:, list(family.slope_columns)].all(axis=1) | unit
+        intercepts = common[:, list(family.intercept_columns)].all(axis=1)
+        scale = method.scale._replace(
+            equal_means=not (problem.anchored or intercepts.any()),
+            equal_sds=not (problem.anchored or slopes.any()),
+            at_zero=not problem.anchored and bool((intercepts & ~slopes).any()),
+        )
+        constraints = EqualityConstraints(jnp.asarray(sets), jnp.asarray(equal))
+        weight = jnp.asarray(np.stack(weights, axis=1), dtype)
+        model = dataclasses.replace(padded.model, prior_weight=weight)
+        padded = dataclasses.replace(padded, model=model)
+        return dataclasses.replace(method, constraints=constraints, scale=scale), padded
 
     def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
         """A fit on nodes that resolve the posteriors."""
@@ -229,77 +320,22 @@ class MultipleGroups(AbstractAscent, AbstractOnNodes):
         tolerance = self.tolerance
         if dtype == jnp.float32:
             tolerance = max(tolerance, 1e-2)
-        problem = pad_problem(problem, dtype)
-        method = dataclasses.replace(
-            self,
-            codes=_padded(self.codes, problem.data.num_subjects),
-            tolerance=tolerance,
-        )
-        start = pad_start(start, problem.data)
+        method, padded = self.suited_to(problem, dtype)
+        method = dataclasses.replace(method, tolerance=tolerance)
+        if method.scale.unit_slopes:
+            population = estimation_scale(problem, start)
+            slope = jnp.ones_like(start.items.discrimination)
+            items = start.items._replace(discrimination=slope)
+            start = start._replace(items=items, population=population)
+        start = pad_start(start, padded.data)
         steps = run.steps(self.runs.max_steps)
-        return solve_on_nodes(problem, method, start, None, steps, run.clock)
+        return solve_on_nodes(padded, method, start, None, steps, run.clock)
 
     def estimates(self, problem: Problem, solution: Solution, run: Run) -> Estimates:
         """Scores by the population of each group, and errors that count theirs."""
-        method, state = solution.method, solution.fit.state
-        padded = pad_problem(problem, state.best.mean.dtype)
-        dtype = state.best.mean.dtype
-        members = method.members(padded.data, dtype)
-        size = jnp.sum(members, axis=0)
-        density = solution.fit.parameters.population
-        evidence, _ = _evidence(state.best, density)
-        data = dataclasses.replace(padded.data, evidence=evidence[method.codes])
-        # Populations are known here: the errors of groups are added below.
-        with_evidence = dataclasses.replace(padded, data=data, anchored=False)
-        estimates = super().estimates(with_evidence, solution, run)
-        covariance, by_group = estimates.covariance, None
-        sd = np.exp(np.asarray(state.best.log_sd, np.float64))
-        least = float(_least_sd(density, state.carry.nodes))
-        names = np.asarray(self.names)
-        warnings = _warnings(names[sd <= 1.01 * least], least)
-        if covariance is not None:
-            cross, own = _information(padded, method, state.best, density, state)
-            by_group = _group_covariance(
-                cross,
-                own,
-                covariance,
-                state.best,
-                size,
-                anchored=problem.anchored,
-                at_bound=sd <= 1.01 * least,
-            )
-            if by_group is None:
-                covariance, warnings = None, (*warnings, INDEFINITE)
-            else:
-                covariance = _with_groups(covariance, cross, by_group)
-        errors = of_means = None
-        if by_group is not None:
-            of_means = by_group[: len(sd), : len(sd)]
-            errors = np.sqrt(np.maximum(np.diagonal(by_group), 0)).reshape(2, -1)
-        groups = GroupPopulations(
-            names=names,
-            size=np.asarray(size, np.float64),
-            mean=np.asarray(state.best.mean, np.float64),
-            sd=sd,
-            group=np.asarray(method.codes)[: problem.data.num_subjects],
-            mean_error=None if errors is None else errors[0],
-            sd_error=None if errors is None else errors[1] * sd,
-            mean_covariance=of_means,
-        )
-        free = 2 * len(self.names) - (0 if problem.anchored else 2)
-        estimates = dataclasses.replace(
-            estimates,
-            problem=padded,
-            parameters=estimates.parameters._replace(
-                population=_of_all(state.best, size)
-            ),
-            covariance=covariance,
-            populations=groups,
-            normal=False,
-            num_parameters=estimates.num_parameters + free,
-            warnings=(*estimates.warnings, *warnings),
-        )
-        return cut_estimates(estimates, problem)
+        dtype = solution.fit.state.best.mean.dtype
+        padded = self.suited_to(problem, dtype)[1]
+        return estimates_of_groups(problem, padded, solution, run)
 
 
 def _padded(codes: Array | None, count: int) -> Array:
@@ -308,175 +344,34 @@ def _padded(codes: Array | None, count: int) -> Array:
     return jnp.asarray(np.pad(np.asarray(codes), (0, count - len(codes))))
 
 
-def _of_all(point: GroupPoint, size: Array) -> Population:
-    """Mean and standard deviation of all subjects."""
-    share = size / jnp.sum(size)
-    mean = share @ point.mean
-    second = share @ (jnp.exp(2 * point.log_sd) + point.mean**2)
-    return Population(mean, jnp.sqrt(second - mean**2))
+def _maximised(
+    members, size, least, counts: Counts, point: GroupPoint, scale: GroupScale
+) -> GroupPoint:
+    """Means and standard deviations that suit the posteriors of each group.
 
-
-def _density(point: GroupPoint, size: Array) -> Population:
-    """The density of the nodes: centred, and wide enough for every group."""
-    everyone = _of_all(point, size)
-    away = jnp.abs(point.mean - everyone.mean) + REACH * jnp.exp(point.log_sd)
-    return everyone._replace(sd=jnp.maximum(everyone.sd, jnp.max(away) / REACH))
-
-
-def _evidence(point: GroupPoint, population: Population) -> tuple[Array, Array]:
-    """`[groups, 2]` evidence and `[groups]` constants, on the nodes of a population."""
-    mean, variance = point.mean, jnp.exp(2 * point.log_sd)
-    centre, spread = population.mean, population.sd**2
-    evidence = jnp.stack([mean / variance - centre / spread, 1 / variance - 1 / spread])
-    constant = (centre**2 / spread - mean**2 / variance + jnp.log(spread)) / 2
-    return evidence.T, constant - point.log_sd
-
-
-def _pass(
-    problem: Problem,
-    codes: Any,
-    point: GroupPoint,
-    population: Population,
-    carry: GroupCarry,
-) -> tuple[Counts, Array]:
-    """Expected counts, and the constant of each subject's log-likelihood."""
-    evidence, constant = _evidence(point, population)
-    data = dataclasses.replace(problem.data, evidence=evidence[codes])
-    counts = expected_counts(
-        problem.model,
-        problem.model.constrain(point.coordinates),
-        population.mean + population.sd * carry.nodes,
-        carry.log_weights,
-        data,
-        moments=True,
-    )
-    return counts, constant[codes]
-
-
-def _least_sd(density: Population, nodes: Array) -> Scalar:
-    """The smallest standard deviation of a group: the distance of the nodes."""
-    return density.sd * (nodes[1] - nodes[0])
-
-
-def _maximised(members, size, least, counts: Counts) -> GroupPoint:
-    """Means and standard deviations of the posteriors of each group."""
-    assert counts.mean is not None and counts.variance is not None
-    mean = counts.mean @ members / size
-    second = (counts.variance + counts.mean**2) @ members / size
-    log_sd = 0.5 * jnp.log(jnp.maximum(second - mean**2, least**2))
-    return GroupPoint(mean, mean, log_sd)
-
-
-def _folded(model: Model, point: GroupPoint, size: Array) -> GroupPoint:
-    """The same densities where all subjects have mean 0 and variance 1."""
-    all_of_them = _of_all(point, size)
-    return GroupPoint(
-        model.fold(point.coordinates, all_of_them.mean, all_of_them.sd),
-        (point.mean - all_of_them.mean) / all_of_them.sd,
-        point.log_sd - jnp.log(all_of_them.sd),
-    )
-
-
-@stored_jit
-def _information(problem, method, point, population, state) -> tuple[Array, Array]:
-    """A `[2 groups, items, columns]` and B, by derivatives of the gradients."""
-    carry, members = state.carry, method.members(problem.data, point.mean.dtype)
-    size, shape = jnp.sum(members, axis=0), (2, len(method.names))
-
-    def gradients(flat):
-        mean, log_sd = flat.reshape(shape)
-        at = point._replace(mean=mean, log_sd=log_sd)
-        counts, _ = _pass(problem, method.codes, at, population, carry)
-        nodes = population.mean + population.sd * carry.nodes
-        items = expected_derivatives(
-            problem.model, point.coordinates, nodes, counts, carry.frame
-        ).gradient
-        assert counts.mean is not None and counts.variance is not None
-        gap = counts.mean - mean[method.codes]
-        square = (counts.variance + gap**2) @ members * jnp.exp(-2 * log_sd)
-        own = jnp.stack([gap @ members * jnp.exp(-2 * log_sd), square - size])
-        return jnp.where(problem.free, items, 0), own.ravel()
-
-    flat = jnp.stack([point.mean, point.log_sd]).ravel()
-    along = lambda v: jax.jvp(gradients, (flat,), (v,))[1]
-    cross, own = jax.lax.map(along, jnp.eye(flat.size, dtype=flat.dtype))
-    return -cross, -own
-
-
-def _applied(covariance: Covariance, vectors: np.ndarray) -> np.ndarray:
-    """The covariance of all items times vectors `[count, items, columns]`."""
-    items, shared = np.asarray(covariance.items), np.asarray(covariance.shared)
-    own = items - np.einsum("rja,rjb->jab", shared, shared)
-    along = np.einsum("rja,vja->rv", shared, vectors)
-    return np.einsum("jab,vjb->vja", own, vectors) + np.einsum(
-        "rv,rja->vja", along, shared
-    )
-
-
-def _group_covariance(
-    cross: Array,
-    own: Array,
-    covariance: Covariance,
-    point: GroupPoint,
-    size: Array,
-    *,
-    anchored: bool,
-    at_bound: np.ndarray,
-) -> np.ndarray | None:
-    """V, `[2 groups, 2 groups]`: of the means, then of the log standard deviations.
-
-    Standard deviations at their bound are fixed. None where V is not positive definite.
+    Means that are constrained are maximised given the standard deviations, which are
+    maximised given these means: no step lowers the objective.
     """
-    vectors, rest = np.asarray(cross, np.float64), np.asarray(own, np.float64)
-    image = _applied(covariance, vectors)
-    rest = rest - np.einsum("vja,wja->vw", vectors, image)
-    rest = (rest + rest.T) / 2
-    mean, sd = np.asarray(point.mean), np.exp(np.asarray(point.log_sd))
-    zeros, count = np.zeros_like(mean), np.asarray(size, np.float64)
-    fixed = np.eye(len(rest))[len(mean) :][at_bound]
-    if not anchored:
-        of_mean = np.concatenate([count, zeros])
-        of_variance = np.concatenate([count * mean, count * sd**2])
-        fixed = np.concatenate([fixed, [of_mean, of_variance]])
-    directions = scipy.linalg.null_space(fixed) if len(fixed) else np.eye(len(rest))
-    inner = directions.T @ rest @ directions
-    values, axes = np.linalg.eigh(inner)
-    if not np.all(values > 1e-8 * np.abs(values).max()):
-        return None
-    root = directions @ axes / np.sqrt(values)
-    return root @ root.T
+    assert counts.mean is not None and counts.variance is not None
+    average = counts.mean @ members / size
+    second = (counts.variance + counts.mean**2) @ members / size
+    mean, variance = average, jnp.exp(2 * point.log_sd)
+    if scale.equal_means:
+        weight = size / variance
+        mean = jnp.sum(weight * average) / jnp.sum(weight) + 0 * mean
+    elif scale.at_zero:
+        mean = mean - variance * jnp.sum(size * average) / jnp.sum(size * variance)
+    variance = second - average**2 + (average - mean) ** 2
+    if scale.equal_sds:
+        variance = jnp.sum(size * variance) / jnp.sum(size) + 0 * variance
+    log_sd = 0.5 * jnp.log(jnp.maximum(variance, least**2))
+    return GroupPoint(point.coordinates, mean, log_sd)
 
 
-def _with_groups(
-    covariance: Covariance, cross: Array, by_group: np.ndarray
-) -> Covariance:
-    """The covariance of the items with the errors of the populations."""
-    values, vectors = np.linalg.eigh(by_group)
-    root = vectors * np.sqrt(np.maximum(values, 0))
-    image = _applied(covariance, np.asarray(cross, np.float64))
-    rows = np.einsum("vr,vja->rja", root, image)
-    dtype = covariance.items.dtype
-    added = jnp.asarray(np.einsum("rja,rjb->jab", rows, rows), dtype)
-    zeros = jnp.zeros((len(rows), 2), dtype)
-    return covariance._replace(
-        items=covariance.items + added,
-        shared=jnp.concatenate([covariance.shared, jnp.asarray(rows, dtype)]),
-        shared_scale=jnp.concatenate([covariance.shared_scale, zeros]),
-    )
-
-
-#: Where groups have too few subjects for errors.
-INDEFINITE = (
-    "no standard errors: the responses do not determine means and standard deviations"
-    " of all groups; join small groups"
-)
-
-
-def _warnings(at_bound: np.ndarray, least: float) -> tuple[str, ...]:
-    """That standard deviations of groups are at their bound."""
-    if not len(at_bound):
-        return ()
-    return (
-        f"the standard deviation of {counted(len(at_bound), 'group')} is at its lower"
-        f" bound, {least:.2g}: {', '.join(at_bound[:4])}",
+def _folded(model: Model, point: GroupPoint, everyone: Population) -> GroupPoint:
+    """The same densities where a population has mean 0 and variance 1."""
+    return GroupPoint(
+        model.fold(point.coordinates, everyone.mean, everyone.sd),
+        (point.mean - everyone.mean) / everyone.sd,
+        point.log_sd - jnp.log(everyone.sd),
     )

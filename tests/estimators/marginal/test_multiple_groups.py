@@ -143,7 +143,7 @@ def test_populations_are_saved_and_named(fit, tmp_path):
     ("settings", "message"),
     [
         ({"method": "mm"}, "groups need method='em', not 'mm'"),
-        ({"model": "rasch"}, "groups need a model of one ability whose items have"),
+        ({"model": "rsm"}, "groups need a model of one ability without response"),
         ({"groups": ["a"] * 119 + ["b"]}, "group 'b' of 'groups' has one subject"),
     ],
 )
