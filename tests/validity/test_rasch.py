@@ -300,6 +300,23 @@ def test_missing_responses_of_booklets_and_of_pairs_agree_with_the_truth(monkeyp
     assert np.all(pairs.error > 0.98 * exact.error)
 
 
+@pytest.mark.parametrize("common", [100, 3])
+def test_first_steps_by_variances_end_where_newton_does(common, monkeypatch):
+    rng = np.random.default_rng(6)
+    right = draw(rng, rng.normal(size=300), rng.normal(size=120))
+    # Two booklets; with three common items the first steps stall, and Newton's follow.
+    seen = np.ones(right.shape, bool)
+    apart = (120 - common) // 2
+    seen[:150, :apart] = seen[150:, -apart:] = False
+    quick = fit_items(right * seen, seen)
+    monkeypatch.setattr("irtjax.estimators.conditional.items.MANY_ITEMS", 1000)
+    exact = fit_items(right * seen, seen)
+    # Both end at steps of 1e-7 standard errors.
+    gap = (quick.difficulty - exact.difficulty) / exact.error
+    assert np.abs(gap).max() < 2e-7
+    np.testing.assert_allclose(quick.error, exact.error, rtol=1e-6)
+
+
 def test_a_missing_item_is_as_dropped():
     rng = np.random.default_rng(2)
     right = draw(rng, rng.normal(size=200), np.linspace(-1, 1, 7))

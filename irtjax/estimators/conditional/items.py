@@ -27,6 +27,7 @@ import numpy as np
 
 from irtjax.estimators.conditional.pairs import PairLikelihood
 from irtjax.numerics.category_sums import log_gamma_of, moments_given_sums
+from irtjax.numerics.symmetric_functions import chances_given_sum, log_symmetric
 
 MODELS = ("rasch", "pcm", "rsm")
 #: Patterns of missing responses up to which each has its own sums.
@@ -34,6 +35,10 @@ MOST_PATTERNS = 1_000
 #: Newton steps, and the longest of them, in standard errors, that ends them; trials of
 #: a step, each a quarter of the one before.
 STEPS, TOLERANCE, TRIALS = 50, 1e-7, 10
+#: Right and wrong items from which the first steps take responses given the sum as
+#: independent: correlations are then about -1 / items. These steps end once one is
+#: more than this share of the one before.
+MANY_ITEMS, SHRINKING = 100, 0.5
 #: Longest step of a parameter, and the largest error that an estimate may have.
 LONGEST, LARGEST_ERROR = 3.0, 100.0
 
@@ -173,6 +178,8 @@ def fit_items(
     else:
         value_of, derivatives = _by_patterns(numbers, patterns)
     start = _start(numbers, parameters)
+    if most == 1 and patterns is not None and len(start) >= MANY_ITEMS:
+        start = _by_diagonal(numbers, patterns, start)
     values, information, value = _maximum(parameters, value_of, derivatives, start)
     covariance = _inverse(information, parameters.shift)
     if pairs is not None:
@@ -216,6 +223,14 @@ def _compared(codes: np.ndarray, seen: np.ndarray | None, model: str) -> np.ndar
         high, low = np.full_like(high, high.max()), np.zeros_like(low)
     above = (there & (codes > low)).astype(np.float32)
     below = (there & (codes < high)).astype(np.float32)
+    # Without the graph: items that lead to one item and back, then those that lead to
+    # any of these and back. Mostly these are all.
+    core = np.arange(above.shape[1]) == np.argmin(np.abs(above.mean(0) - below.mean(0)))
+    for _ in range(2):
+        high_on, low_on = above[:, core].any(axis=1), below[:, core].any(axis=1)
+        core |= (low_on @ above > 0) & (high_on @ below > 0)
+    if core.all() and len(core) > 1:
+        return core
     graph = csr_matrix(above.T @ below > 0)
     _, labels = connected_components(graph, connection="strong")
     sizes = np.bincount(labels)
@@ -331,6 +346,31 @@ def _by_patterns(numbers: np.ndarray, patterns: list[_Pattern]) -> tuple:
     return value_of, derivatives
 
 
+def _by_diagonal(
+    numbers: np.ndarray, patterns: list[_Pattern], values: np.ndarray
+) -> np.ndarray:
+    """Difficulties of right and wrong items after steps by their own variances."""
+    length = np.inf
+    for _ in range(STEPS):
+        gradient = -numbers[:, 1].astype(float)
+        variance = np.zeros(len(values))
+        for items, sums, counts in patterns:
+            difficulty = values[items]
+            log_gamma = log_symmetric(difficulty)
+            chances = chances_given_sum(difficulty, log_gamma, sums)
+            gradient[items] += counts @ chances
+            variance[items] += counts @ (chances * (1 - chances))
+        step = gradient / np.maximum(variance, 1e-300)
+        step -= step.mean()
+        before, length = length, float(np.max(np.abs(step) * np.sqrt(variance)))
+        if length > SHRINKING * before:
+            break
+        values = values + np.clip(step, -LONGEST, LONGEST)
+        if length < TOLERANCE:
+            break
+    return values
+
+
 def _maximum(
     parameters: _Parameters,
     value_of: Callable[[np.ndarray], float],
@@ -366,7 +406,15 @@ def _maximum(
 
 def _inverse(information: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """The covariance of parameters that do not move along a shift."""
+    from scipy.linalg import get_lapack_funcs
+
     along = shift / np.linalg.norm(shift)
     trace = np.trace(information) / len(information)
-    fixed = np.linalg.inv(information + trace * np.outer(along, along))
-    return fixed - np.outer(along, along) / trace
+    # By Cholesky's factor: half of the operations of a general inverse.
+    factorise, invert = get_lapack_funcs(("potrf", "potri"), (information,))
+    factor, failed = factorise(information + trace * np.outer(along, along), lower=1)
+    if failed:
+        return np.full_like(information, np.nan)
+    inverse = np.tril(invert(factor, lower=1)[0])
+    inverse += np.tril(inverse, -1).T
+    return inverse - np.outer(along, along) / trace
