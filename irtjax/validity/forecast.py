@@ -262,7 +262,8 @@ def _models(
     """The models with all covariates, and what was left out."""
     chosen = parameters, tokens, date
     if not any(chosen):
-        raise ValueError("name a covariate: parameters=, tokens= or date=")
+        options = "--parameters, --tokens or --date"
+        raise ValueError(f"name a column of a covariate: {options}")
     names = subjects_in(columns, name)
     place = places_of(names, fit.subject_names)
     in_fit = place >= 0
