@@ -96,27 +96,30 @@ class SideTable:
         return column(self.option, self.path, self.content, name)
 
     def numbers(self, name: str, empty: bool = False) -> np.ndarray:
-        """Returns a column as finite numbers, `[names]`; NaN where it may be empty."""
-        values = []
-        for value, of in zip(self._column(name), self.names, strict=True):
-            where = f"{self.option} {self.path}: column {name!r}, {of!r}"
-            if value is None or value == "":
-                if empty:
-                    values.append(np.nan)
-                    continue
-                raise ValueError(
-                    f"{where}: no value; give one, or leave the column out"
-                )
-            try:
-                number = float(value)
-            except (TypeError, ValueError):
-                raise ValueError(
-                    f"{where}: {value!r} is not a number; code labels as 0 and 1"
-                ) from None
-            if not np.isfinite(number):
-                raise ValueError(f"{where}: {value!r} is not a finite number")
-            values.append(number)
-        return np.asarray(values)
+        """Returns a column as finite numbers, `[names]`; NaN where it may be empty.
+
+        Dates are days.
+        """
+        from irtjax.data.features import numbers_or_days
+
+        cells, names = self._column(name), np.asarray(self.names)
+        place = f"{self.option} {self.path}: column {name!r}"
+        has_value = np.array([x is not None and x != "" for x in cells], bool)
+        if not (has_value.all() or empty):
+            first = str(names[~has_value][0])
+            raise ValueError(
+                f"{place}, {first!r}: no value; give one, or leave the column out"
+            )
+        some = [x for x, has in zip(cells, has_value, strict=True) if has]
+        numbers = numbers_or_days(some, names[has_value], place)
+        if numbers is None:
+            raise ValueError(
+                f"{place}, {str(names[has_value][0])!r}: {str(some[0])!r} is not a"
+                " number; code labels as 0 and 1"
+            )
+        values = np.full(len(cells), np.nan)
+        values[has_value] = numbers
+        return values
 
     def features(self, patterns: tuple[str, ...]) -> dict[str, np.ndarray]:
         """Columns of numbers by name, `[names]`; "emb_*" is all of that form."""
@@ -278,6 +281,8 @@ class StructureOptions:
             if column_name is not None:
                 table = with_groups(table, name, column_name, path, kind)
                 settings[name] = column_name
+        if self.groups is not None:
+            table = _with_quarters(table, self.groups)
         if self.free_by_group is not None:
             settings["free_by_group"] = _read_free_by_group(self.free_by_group)
         if self.item_table is not None:
@@ -313,6 +318,27 @@ class StructureOptions:
         if self.item_features:
             settings["item_features"] = side.features(self.item_features)
         return table.replace(item_facets={**table.item_facets, **labels})
+
+
+def _with_quarters(table: ResponseTable, name: str) -> ResponseTable:
+    """Groups of subjects by quarters of a column of numbers or dates, as of DIF."""
+    from irtjax.validity.subject_groups import numbers_of, quarters_of
+
+    labels = table.subject_facets[name]
+    numbers = numbers_of(labels, table.subjects, f"--groups {name}")
+    if numbers is None:
+        return table
+    groups = quarters_of(numbers)
+    ordered, order = np.asarray(groups.names), np.argsort(numbers, kind="stable")
+    first = np.unique(groups.codes[order], return_index=True)[1]
+    last = [*first[1:], len(order)]
+    ranges = [
+        f"{text} {labels[order[low]]} to {labels[order[high - 1]]}"
+        for text, low, high in zip(groups.names, first, last, strict=True)
+    ]
+    note = f"groups by {name}: {', '.join(ranges)}"
+    facets = {**table.subject_facets, name: ordered[groups.codes]}
+    return table.replace(subject_facets=facets, notes=(*table.notes, note))
 
 
 def _read_free_by_group(text: str) -> list[str] | dict[str, list[str]]:

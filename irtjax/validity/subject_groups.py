@@ -57,6 +57,18 @@ def numbers_of(labels: np.ndarray, names: np.ndarray, place: str) -> np.ndarray 
     return (numbers - datetime.date(1970, 1, 1).toordinal()) / 365.25
 
 
+def quarters_of(numbers: np.ndarray) -> SubjectGroups:
+    """Subjects in quarters by their number, equal numbers in one.
+
+    >>> quarters_of(np.arange(8.0)).codes.tolist()
+    [0, 0, 1, 1, 2, 2, 3, 3]
+    """
+    edges = np.quantile(numbers, np.arange(1, NUM_QUARTERS) / NUM_QUARTERS)
+    codes = np.unique(np.searchsorted(edges, numbers), return_inverse=True)[1]
+    names = [f"quarter {k + 1}" for k in range(codes.max() + 1)]
+    return SubjectGroups(names, codes, numbers)
+
+
 def check_labels(
     labels: np.ndarray, names: np.ndarray, place: str, noun: str = "subject"
 ) -> None:
@@ -109,10 +121,7 @@ def subject_groups(
                 f"{name} has no number for subject {where!r}: give one, or leave the"
                 " subject out"
             )
-        edges = np.quantile(labels, np.arange(1, NUM_QUARTERS) / NUM_QUARTERS)
-        codes = np.unique(np.searchsorted(edges, labels), return_inverse=True)[1]
-        names = [f"quarter {k + 1}" for k in range(codes.max() + 1)]
-        return name, SubjectGroups(names, codes, labels)
+        return name, quarters_of(labels)
     labels = labels.astype(str)
     check_labels(labels, data.subjects, name)
     names, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)

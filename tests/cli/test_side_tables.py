@@ -258,3 +258,38 @@ def test_parameters_free_by_group_are_listed_or_in_a_table(tmp_path):
     _, settings = StructureOptions(free_by_group=str(path)).read(small_table())
     both = ["intercept", "discrimination"]
     assert settings["free_by_group"] == {"q1": both, "q2": ["intercept"]}
+
+
+def with_column(path, values):
+    names = small_table().subjects
+    content = pa.table({"subject": names, "value": values})
+    pyarrow.csv.write_csv(content, path)
+    return path
+
+
+def test_groups_of_dates_are_quarters_and_a_wrong_date_is_refused(tmp_path):
+    dates = [f"2025-{1 + k % 12:02}-{1 + k // 12:02}" for k in range(SUBJECTS)]
+    path = with_column(tmp_path / "dates.csv", dates)
+    options = StructureOptions(groups="value", subject_table=path)
+    table, settings = options.read(small_table())
+    labels = table.subject_facets["value"]
+    assert settings["groups"] == "value"
+    assert sorted(set(labels)) == [f"quarter {k}" for k in (1, 2, 3, 4)]
+    first = sorted(np.array(dates)[labels == "quarter 1"])
+    assert f"quarter 1 {first[0]} to {first[-1]}" in table.notes[-1]
+    days = StructureOptions(subject_covariates=("value",), subject_table=path)
+    numbers = days.read(small_table())[1]["subject_covariates"]["value"]
+    assert numbers[1] - numbers[0] == 31
+    for wrong, kind in (("2025-13-01", "date"), ("unknown", "date")):
+        with_column(path, [wrong, *dates[1:]])
+        for made in (options, days):
+            with pytest.raises(ValueError, match=f"'{wrong}' is not a {kind} such as"):
+                made.read(small_table())
+
+
+def test_a_text_among_numbers_of_groups_is_refused(tmp_path):
+    sizes = ["big", *map(str, range(1, SUBJECTS))]
+    path = with_column(tmp_path / "sizes.csv", sizes)
+    options = StructureOptions(groups="value", subject_table=path)
+    with pytest.raises(ValueError, match="--groups value, '.*': 'big' is not a number"):
+        options.read(small_table())
