@@ -281,8 +281,8 @@ class StructureOptions:
             if column_name is not None:
                 table = with_groups(table, name, column_name, path, kind)
                 settings[name] = column_name
-        if self.groups is not None:
-            table = _with_quarters(table, self.groups)
+                if name == "groups":
+                    table = _with_quarters(table, column_name)
         if self.free_by_group is not None:
             settings["free_by_group"] = _read_free_by_group(self.free_by_group)
         if self.item_table is not None:
