@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from irtjax.plots import style
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from irtjax.data.table import ResponseTable
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 MOST = 400
 #: Rows and columns that have their names.
 NAMED = 40
+#: Height of the strip of benchmarks, in parts of the matrix.
+STRIP = 0.025
 MISSING = "#b0b0b0"
 
 
@@ -25,6 +28,7 @@ def plot_response_matrix(table: ResponseTable) -> Figure:
 
     Of a Guttman scale the right responses are above one staircase. Missing responses
     are grey. Of more than 400 subjects or items 400 are drawn, evenly spaced in order.
+    With two to eight benchmarks a strip above the items has their colours.
 
     Args:
         table: The responses; of counts the shares are drawn.
@@ -57,6 +61,9 @@ def plot_response_matrix(table: ResponseTable) -> Figure:
     counts += ", missing grey" if part.observed is not None else ""
     drawn = "" if part.size == table.size else f", {len(rows)} × {len(columns)} drawn"
     style.title(axes, "Responses", counts + drawn)
+    benchmarks = np.unique(table.item_facets.get("benchmark", []))
+    if 2 <= len(benchmarks) <= len(style.PALETTE):
+        _draw_strip(axes, part.item_facets["benchmark"], benchmarks)
     axes.grid(visible=False)
     shown = [np.arange(len(x) if len(x) <= NAMED else 0) for x in names]
     axes.set_yticks(shown[0], names[0][: len(shown[0])])
@@ -65,6 +72,32 @@ def plot_response_matrix(table: ResponseTable) -> Figure:
     axes.set_xlabel("Items, easiest first")
     figure.colorbar(picture, ax=axes, shrink=0.7, label="response")
     return figure
+
+
+def _draw_strip(axes: Axes, of_items: np.ndarray, benchmarks: np.ndarray) -> None:
+    """Colours the items by benchmark at the top of the matrix, with a legend."""
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    colours = style.PALETTE[: len(benchmarks)]
+    strip = axes.inset_axes((0, 1 - STRIP, 1, STRIP))
+    strip.imshow(
+        np.searchsorted(benchmarks, of_items)[None],
+        cmap=ListedColormap(colours),
+        vmin=-0.5,
+        vmax=len(colours) - 0.5,
+        aspect="auto",
+        interpolation="nearest",
+    )
+    strip.set_axis_off()
+    # The first rows stay visible: the matrix begins below the strip.
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(bottom, top - (bottom - top) * STRIP / (1 - STRIP))
+    names = [style.label(x) for x in benchmarks.tolist()]
+    handles = [Patch(color=x, label=y) for x, y in zip(colours, names, strict=True)]
+    figure: Any = axes.figure
+    look: dict[str, Any] = {"ncols": 4, "fontsize": 8, "frameon": False}
+    figure.legend(handles=handles, loc="outside lower center", **look)
 
 
 def _order(mean: np.ndarray) -> np.ndarray:

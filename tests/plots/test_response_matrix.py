@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import irtjax
-from irtjax.plots import plot_response_matrix
+from irtjax.plots import plot_response_matrix, response_matrix
 
 
 def drawn(table):
@@ -35,3 +35,21 @@ def test_large_tables_are_thinned_with_their_ends(size):
     # A column of 401 is left out.
     ends = right.mean(axis=1)[[-1, 0]]
     np.testing.assert_allclose(values.mean(axis=1)[[0, -1]], ends, atol=1 / 400)
+
+
+def test_benchmarks_have_a_strip():
+    rng = np.random.default_rng(0)
+    table = irtjax.ResponseTable.from_arrays(rng.random((20, 50)) < 0.5)
+    names = np.repeat(["maths", "code"], [20, 30])
+    figure = plot_response_matrix(table.replace(item_facets={"benchmark": names}))
+    axes = figure.axes[0]
+    (strip,) = axes.child_axes
+    # Codes by name: "code" is 0. In the order of the items that are drawn.
+    easiest = np.argsort(-table.item_accuracy(), kind="stable")
+    drawn = np.asarray(strip.images[0].get_array())[0]
+    np.testing.assert_array_equal(drawn, names[easiest] == "maths")
+    assert [x.get_text() for x in figure.legends[0].get_texts()] == ["code", "maths"]
+    # The strip has a place of its own: all rows are below it.
+    top = axes.transAxes.inverted().transform(axes.transData.transform((0, -0.5)))[1]
+    assert top == pytest.approx(1 - response_matrix.STRIP)
+    assert not plot_response_matrix(table).axes[0].child_axes
