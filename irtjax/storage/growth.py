@@ -26,6 +26,7 @@ from irtjax.data.reading.merge import merge
 from irtjax.data.reading.options import ReadOptions, as_typed, of_fit
 from irtjax.data.reversal import aligned
 from irtjax.data.wording import are, counted, listing
+from irtjax.storage.changed_items import named_by_content, on_scale_of
 from irtjax.storage.folder import load, save
 from irtjax.storage.snapshots import (
     FOLDER,
@@ -170,11 +171,13 @@ def _grown(
     fit: Calibration, stored: ResponseTable | None, new: ResponseTable, refit: str
 ) -> tuple[Added, ResponseTable | None]:
     """The fit with new subjects, and all responses if they are kept."""
+    new, renamed = named_by_content(new, fit.item_contents)
     part, notes = without_repeated(fit, stored, new)
+    notes = (*renamed, *notes)
     if part is None and refit == "always" and not _cannot_refit(fit, stored):
         assert stored is not None
-        again = _refitted(fit, stored, REQUESTED)
-        return Added(again, (), REQUESTED, notes, True), stored
+        again, linked = _refitted(fit, stored, REQUESTED)
+        return Added(again, (), REQUESTED, (*notes, *linked), True), stored
     if part is None:
         return Added(fit, (), "", notes, False), stored
     new, joined = part, None
@@ -185,10 +188,11 @@ def _grown(
             notes=stored.notes, sources=(*stored.sources, *new.sources)
         )
     reason, cannot = why_refit(fit, stored, new), _cannot_refit(fit, joined)
-    fixed, scored = _cannot_fix(fit, new), None
+    fixed, scored, drifted = _cannot_fix(fit, new), None, []
     if not (reason or fixed or refit == "always"):
         scored = score(fit, new)
-        reason = _why_drift(fit, scored.whole, new if joined is None else joined)
+        drifted = _drifted(fit, scored.whole, new if joined is None else joined)
+        reason = drift_sentence(drifted)
     advised = ""
     if refit == "always":
         reason = reason or REQUESTED
@@ -200,7 +204,8 @@ def _grown(
         if cannot:
             raise ValueError(f"the items cannot be fitted again: {cannot}")
         assert joined is not None
-        return Added(_refitted(fit, joined, reason), names, reason, notes, True), joined
+        again, linked = _refitted(fit, joined, reason, drifted)
+        return Added(again, names, reason, (*notes, *linked), True), joined
     if fixed:
         raise ValueError(
             f"new subjects cannot be added to the items as they are: {fixed}"
@@ -308,19 +313,19 @@ def why_refit(
     return ""
 
 
-def _why_drift(
+def _drifted(
     fit: Calibration, whole: Calibration | None, table: ResponseTable
-) -> str:
-    """Which items drifted since the calibration, or nothing.
+) -> list[str]:
+    """Items that drifted since the calibration.
 
     `whole` is the fit with the new subjects; of those that were added before it needs
     responses in the table too.
     """
     if whole is None:
-        return ""
+        return []
     calibrated = {*fit.subject_names.tolist()} - {*fit.options.get("added", ())}
     added = [name for name in table.subjects.tolist() if name not in calibrated]
-    return drift_sentence(drifted_items(whole, table.select(subjects=added)))
+    return drifted_items(whole, table.select(subjects=added))
 
 
 def _cannot_fix(fit: Calibration, new: ResponseTable) -> str:
@@ -343,8 +348,13 @@ def _cannot_refit(fit: Calibration, joined: ResponseTable | None) -> str:
     return ""
 
 
-def _refitted(fit: Calibration, table: ResponseTable, reason: str) -> Calibration:
-    """Another fit, as the first was made, of all responses."""
+def _refitted(
+    fit: Calibration, table: ResponseTable, reason: str, drifted: Sequence[str] = ()
+) -> tuple[Calibration, tuple[str, ...]]:
+    """Another fit, as the first was made, of all responses, on the scale of the first.
+
+    The second value states how the scales were linked, without the items that drifted.
+    """
     from irtjax.fitting.fit import fit as calibrate
 
     job = fit.options.get("job") or {
@@ -364,4 +374,4 @@ def _refitted(fit: Calibration, table: ResponseTable, reason: str) -> Calibratio
     names = ("seed", "device", "sources", "reading", "configuration", "command", "job")
     options = {name: fit.options[name] for name in names if name in fit.options}
     options |= result.options | {"calibrated_because": reason}
-    return dataclasses.replace(result, options=options)
+    return on_scale_of(fit, dataclasses.replace(result, options=options), drifted)

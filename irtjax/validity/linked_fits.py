@@ -157,7 +157,7 @@ def _item_covariance(
         moved = (moved + by_x @ form.moves if m == k else moved) @ other.scale
         total = total + moved @ np.swapaxes(moved, 1, 2)
     before = np.asarray(fit.item_covariance, float)
-    usable = np.isfinite(form.own.reshape(len(form.own), -1)).all(axis=1)
+    usable = np.asarray(np.isfinite(form.own).all(axis=(1, 2)))
     # Items of which a coordinate has no error keep those of the others.
     return np.where(usable[:, None, None] | np.isfinite(before), total, np.nan)
 

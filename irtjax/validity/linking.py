@@ -161,6 +161,7 @@ def link(
     chain: bool = False,
     fdr: float = 0.05,
     names: Sequence[str] = (),
+    items: Sequence[str] | None = None,
 ) -> Link:
     """Puts calibrations of versions of a benchmark on the scale of the first.
 
@@ -178,6 +179,7 @@ def link(
             moments always make chains.
         fdr: Share of false ones among the items that are said to drift.
         names: Names of the versions; "1", "2", ... by default.
+        items: Names of the items by which versions may be linked; all by default.
 
     Returns:
         The link; see `Link`. Errors follow from the errors of the items and of location
@@ -202,18 +204,23 @@ def link(
     with jax.enable_x64(True):
         forms = [Form.of(fit) for fit in fits]
         usable, notes = _usable(fits, forms, names, method)
+        if items is not None:
+            usable = [
+                mask & np.isin(form.items, list(items))
+                for mask, form in zip(usable, forms, strict=True)
+            ]
         common = _Common(fits, forms, names, usable, _tree(forms, usable, names, fits))
-        items = ItemLines.of(family_of(fits[0]), forms)
+        lines = ItemLines.of(family_of(fits[0]), forms)
         has_errors = all(
             np.isfinite(form.own[mask]).all()
             for form, mask in zip(forms, usable, strict=True)
         )
-        estimate = _estimate(common, items, method, chain)
+        estimate = _estimate(common, lines, method, chain)
         robust = estimate
         if has_errors and method != "robust":
-            robust = _estimate(common, items, "robust", chain)
+            robust = _estimate(common, lines, "robust", chain)
         pairs = pairs_of(forms, usable, common.tree)
-        table = _drift(common, items, pairs, robust if has_errors else None, fdr)
+        table = _drift(common, lines, pairs, robust if has_errors else None, fdr)
         abilities = linked_abilities(fits, names, forms, estimate)
     counts = np.bincount(pairs.other, minlength=len(fits))
     notes += _notes(common, counts, has_errors)
@@ -258,9 +265,8 @@ def _check(fits: Sequence[Calibration], method: str, fdr: float) -> None:
                 f"items of a {model.name} model share parameters, which two"
                 " calibrations estimate apart: fit rasch or 2pl"
             )
-    one = repr(family_of(fits[0]))
     for fit in fits[1:]:
-        if repr(family_of(fit)) != one:
+        if family_of(fit) != family_of(fits[0]):
             raise ValueError(
                 f"one calibration is a {fits[0].model.name} and another a"
                 f" {fit.model.name} model: fit both with one"

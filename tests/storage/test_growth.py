@@ -1,5 +1,6 @@
 """`add`, `history` and the ranks of new subjects among those of a fit."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -342,3 +343,44 @@ def test_a_snapshot_has_the_errors_of_the_fit(saved):
 
     ahead = _ahead(found, fit.subject_names.tolist())
     assert int(ahead.sum()) == ranked.num_different
+
+
+def test_items_that_are_fitted_again_keep_the_scale_of_before(folder):
+    """The three new models are the best: a scale of all would lower the eleven."""
+    before = irtjax.load(folder).abilities.table["ability"].to_numpy()
+    done = irtjax.add(folder, WHOLE.select(subjects=NAMES[11:]))
+    assert "abilities stay on the scale of before: 60 items link" in done.notes[-1]
+    fit = irtjax.load(folder)
+    alone = irtjax.fit(load_responses(folder), "rasch").abilities.table
+    shift = fit.abilities.table["ability"].to_numpy() - alone["ability"].to_numpy()
+    assert np.ptp(shift) < 1e-5 and fit.notes[-1].startswith("on the scale of the fit")
+    moved = alone["ability"].to_numpy()[:11] - before
+    kept = fit.abilities.table["ability"].to_numpy()[:11] - before
+    assert moved.mean() < -0.2 and abs(kept.mean()) < 0.05
+    # Ranks are those of the new fit.
+    assert fit.abilities.table["rank"].equals(alone["rank"])
+
+
+def test_an_item_of_another_content_is_another_item(tmp_path):
+    contents = {name: f"lm-eval:{name}" for name in WHOLE.items.tolist()}
+    logged = dataclasses.replace(WHOLE, item_contents=contents)
+    old = logged.select(subjects=NAMES[:11])
+    place = irtjax.save(irtjax.fit(old, "rasch"), tmp_path / "fit", responses=old)
+    # One item was corrected, and two have each other's number.
+    contents = contents | {"q00": "lm-eval:corrected"}
+    contents |= {"q01": "lm-eval:q02", "q02": "lm-eval:q01"}
+    corrected = dataclasses.replace(WHOLE, item_contents=contents)
+    done = irtjax.add(place, corrected.select(subjects=[NAMES[11]]))
+    assert "1 item is new (q00 (2))" in done.refit
+    assert (
+        "1 item has another content" in done.notes[0] and "60 items" in done.notes[-1]
+    )
+    kept = load_responses(place)
+    row = kept.subjects.tolist().index(NAMES[11])
+    column = [kept.items.tolist().index(x) for x in ("q01", "q02", "q00 (2)")]
+    assert kept.values[row, column].tolist() == WHOLE.values[11, [2, 1, 0]].tolist()
+    # Where nearly all differ they are no versions of these items.
+    others = {name: f"lm-eval:other {name}" for name in contents}
+    strange = dataclasses.replace(WHOLE, item_contents=others)
+    with pytest.raises(ValueError, match="are others than those of the same names"):
+        irtjax.add(place, strange.select(subjects=[NAMES[12]]))
