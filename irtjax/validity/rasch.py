@@ -174,7 +174,9 @@ def rasch(
     andersen = None
     if not (everyone.pairwise or any(x.pairwise for x in fits)):
         statistic = 2 * (sum(x.log_likelihood for x in fits) - everyone.log_likelihood)
-        df = sum(x.num_parameters for x in fits) - everyone.num_parameters
+        # A category without responses in a group is at the limit of the likelihood. Its
+        # parameter counts: without it 14 of 100 tests of a true model had p < .05.
+        df = (len(fits) - 1) * everyone.num_parameters
         left = int((~stays).sum())
         andersen = LikelihoodRatio(statistic, df, float(chi2.sf(statistic, df)), left)
     martin_loef = None
@@ -201,7 +203,12 @@ def _codes(
     if data.kind not in ("binary", "ordinal"):
         raise ValueError(
             "the Rasch model is of right and wrong responses or ordered categories, and"
-            f" these are {data.kind}"
+            f" these are {data.kind}: "
+            + (
+                "read one of each with trials='first'"
+                if data.kind == "counts"
+                else "join scores into categories 0, 1, ..."
+            )
         )
     usual = "rasch" if data.kind == "binary" else "pcm"
     model = usual if model is None else model
@@ -357,6 +364,8 @@ def _martin_loef(
     log_weight = fit_items(codes, None, model).log_weight
     if model != "rsm":
         codes = codes - codes.min(axis=0)
+    if not np.isfinite(log_weight[np.arange(codes.shape[1]), codes]).all():
+        return None  # A category of which no finite threshold is estimated.
     sums = codes[:, harder].sum(axis=1), codes[:, ~harder].sum(axis=1)
     weights = _log_weights(log_weight[harder]), _log_weights(log_weight[~harder])
     p_value = _p_value_given_totals(sums, weights, draws, np.random.default_rng(seed))

@@ -183,8 +183,8 @@ def test_published_values_of_partial_credit_and_rating_scale(shared_data):
     codes = np.asarray(table.values, int)
     sizes = [fit_items(codes, None, x).num_parameters for x in ("pcm", "rsm")]
     assert sizes == [47, 24]
-    # A category of an item has no responses in one of the groups: 46 for 47.
-    assert (result.andersen.df, scale.andersen.df) == (46, 24)
+    # A category of an item has no responses in one of the groups, and counts.
+    assert (result.andersen.df, scale.andersen.df) == (47, 24)
     assert "the partial credit model" in result.verdict
 
 
@@ -232,6 +232,17 @@ def test_thresholds_are_within_their_errors_of_the_truth(model, monkeypatch):
         # A threshold has about 1,200 * .75 responses: errors of about .1.
         assert np.max(np.abs(fit.thresholds - difficulty[:, None] - GAPS)) < 0.45
     assert np.all(pairs.error > 0.97 * exact.error)
+
+
+def test_categories_that_few_subjects_reach_do_not_refute_the_model(shared_cases):
+    """Ten judged models: chi-square 73 of 88 parameters; halves have none."""
+    table = irtjax.read(shared_cases / "C94" / "judge_1to5.csv")
+    result = irtjax.rasch(table.select(items=np.arange(30)))
+    # Without the categories that a group lacks, 18 degrees of freedom and p < .001.
+    assert result.andersen.df == 88 and result.andersen.p_value > 0.5
+    assert result.martin_loef is None
+    with pytest.raises(ValueError, match="these are counts: read one of each"):
+        irtjax.rasch(irtjax.read(shared_cases / "C59" / "pass_counts.csv"))
 
 
 def test_an_item_whose_lowest_category_is_missing_is_shifted():
