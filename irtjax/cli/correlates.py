@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 #: What `--out` writes; the last with traits and methods.
 TABLES = "correlates.csv", "measures.csv", "convergence.csv"
+FIGURE = "correlates.png"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +102,7 @@ def correlates_command(
         float, opt.option("Correlation from which two quantities are related.")
     ] = 0.3,
     out: Annotated[
-        Path | None, opt.out("DIR", f"Folder for {', '.join(TABLES)}.")
+        Path | None, opt.out("DIR", f"Folder for {', '.join((*TABLES, FIGURE))}.")
     ] = None,
     level: opt.Level = 0.95,
     *,
@@ -111,7 +113,7 @@ def correlates_command(
 ) -> None:
     """Correlates abilities, scores and outside columns without errors.
 
-    FILE... are folders of fits of one ability, or responses.
+    FILE... are folders of fits, each of whose abilities is a measure, or responses.
     """
     opt.check_level(level)
     check_out_folder(out, TABLES, "correlates")
@@ -144,9 +146,7 @@ def correlates_command(
             **outside.settings(),
         )
         if out is not None:
-            tables = result.table, result.measures, result.convergence
-            contents = dict(zip((out / x for x in TABLES), tables, strict=True))
-            write_files({x: y for x, y in contents.items() if y.num_columns})
+            _write(out, result)
     if output.json:
         names = "margin", "level", "sentence", "warnings"
         document: dict[str, Any] = {"correlations": result.table.to_pylist()}
@@ -155,6 +155,21 @@ def correlates_command(
         print_json(document | {name: getattr(result, name) for name in names})
     elif not output.quiet:
         _show(result, out)
+
+
+def _write(out: Path, result: Correlates) -> None:
+    """Writes the tables and the figure, all or none."""
+    from irtjax import plots
+
+    tables = result.table, result.measures, result.convergence
+    contents: dict[Path, Any] = {
+        out / name: table
+        for name, table in zip(TABLES, tables, strict=True)
+        if table.num_columns
+    }
+    figure = plots.plot_correlates(result)
+    contents[out / FIGURE] = functools.partial(plots.save_figure, figure)
+    write_files(contents, stale=[out / TABLES[2]])
 
 
 def _source(files: list[str], traits: TraitOptions, reading: opt.Reading) -> Any:
@@ -210,6 +225,6 @@ def _show(result: Correlates, out: Path | None) -> None:
     if cells:
         heads = ["trait", "r", "convergent", "rival", "difference", "discriminant"]
         screen.show_table("", heads, cells)
-    place = [] if out is None else [written(out, TABLES)]
+    place = [] if out is None else [written(out, (*TABLES, FIGURE))]
     screen.show_sentences([result.sentence, *place])
     screen.show_warnings(result.warnings, ())

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from irtjax.plots.audit import plot_item_properties as plot_item_properties
     from irtjax.plots.changes import plot_rank_changes as plot_rank_changes
     from irtjax.plots.clusters import plot_clusters as plot_clusters
+    from irtjax.plots.correlates import plot_correlates as plot_correlates
     from irtjax.plots.curves import plot_item_information as plot_item_information
     from irtjax.plots.curves import (
         plot_item_response_functions as plot_item_response_functions,
@@ -60,6 +61,7 @@ __all__ = [
     "plot_adaptive",
     "plot_biplot",
     "plot_clusters",
+    "plot_correlates",
     "plot_correlations",
     "plot_dif",
     "plot_difficulty_discrimination",
@@ -102,6 +104,7 @@ __getattr__ = loader(
         " plot_item_properties",
         "irtjax.plots.changes": "plot_rank_changes",
         "irtjax.plots.clusters": "plot_clusters",
+        "irtjax.plots.correlates": "plot_correlates",
         "irtjax.plots.curves": "plot_item_information plot_item_response_functions"
         " plot_test_information",
         "irtjax.plots.dif": "plot_dif",

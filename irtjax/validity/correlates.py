@@ -107,11 +107,13 @@ def correlates(
     """Correlates abilities or scores with each other and with outside columns.
 
     Args:
-        source: A fit of one ability or of factors, abilities or an arena; a mapping of
-            names to these; or responses, whose mean scores are correlated.
+        source: A fit, each of whose abilities (by benchmark, by factor) is a measure;
+            abilities or an arena; a mapping of names to these; or responses, whose mean
+            scores are correlated.
         subjects: A table (Arrow, a data frame, or a mapping of columns) with a row for
             each subject; None: the measures are correlated with each other only.
-        columns: Columns of numbers to correlate with.
+        columns: Columns of numbers to correlate with. A column "size_se" has the
+            standard errors of "size".
         related: Columns that should correlate with each measure.
         unrelated: Columns that should not.
         trait: Facet of the items of responses that names what they measure, such as
@@ -121,7 +123,8 @@ def correlates(
         **settings: The settings below.
 
     Keyword Args:
-        reliability: Reliabilities of columns by name; 1 of columns without one.
+        reliability: Reliabilities of columns by name, in place of standard errors.
+            Columns with neither are taken as free of error.
         name: Column of the names of the subjects; "subject" if it is left out.
         family: Column of families, such as base models, whose subjects are not
             independent of each other.
@@ -134,7 +137,7 @@ def correlates(
 
     Raises:
         ValueError: A column is missing, constant or no number, no subject is in both,
-            fewer than eight are, or a fit has an ability for each benchmark.
+            fewer than eight are, or a fit of abilities by benchmark has covariates.
 
     >>> rng = np.random.default_rng(0)
     >>> skill = rng.normal(size=(300, 1))
@@ -227,7 +230,7 @@ class _Study:
             self.margin,
             self.level,
             _sentence(rows, convergence, self.margin),
-            self._doubts(pairs, labels, chosen),
+            self._doubts(pairs, labels, chosen, errors[count:]),
         )
 
     def _clusters(self, subjects: Any, names: np.ndarray) -> np.ndarray | None:
@@ -302,7 +305,11 @@ class _Study:
         }
 
     def _doubts(
-        self, pairs: list[_Pair], labels: list[str], columns: list[str]
+        self,
+        pairs: list[_Pair],
+        labels: list[str],
+        columns: list[str],
+        errors: np.ndarray,
     ) -> tuple[str, ...]:
         """Reasons to doubt the correlations."""
         doubts = []
@@ -317,9 +324,16 @@ class _Study:
                 "subjects do not differ beyond the errors of"
                 f" {listing(sorted({*noise}))}: it has no correlations"
             )
-        free = [x for x in columns if x not in self.reliability]
+        free = [
+            name
+            for name, error in zip(columns, errors, strict=True)
+            if name not in self.reliability and not np.nansum(error)
+        ]
         if free:
-            doubts.append(f"taken as free of error: {listing(free)} (reliability)")
+            doubts.append(
+                f"taken as free of error: {listing(free)} (give reliabilities, or"
+                f" errors in a column such as {free[0]}_se)"
+            )
         if self.family is None:
             doubts.append("without families errors take all subjects as independent")
         return tuple(doubts)

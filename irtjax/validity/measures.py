@@ -21,6 +21,7 @@ import numpy as np
 from irtjax.calibration.abilities import Abilities
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.parts.factors import Factors
+from irtjax.calibration.parts.groups import Structure
 from irtjax.calibration.parts.populations import Populations
 from irtjax.calibration.score_curve import errors_given_scale
 from irtjax.calibration.tables import floats
@@ -32,6 +33,10 @@ from irtjax.validity.latent_regression import unshrunk
 
 #: Fewest items of a measure of mean responses: one has no interaction.
 FEWEST_ITEMS = 2
+#: Newton steps for precisions; they square their error, from about the whole of it.
+STEPS = 20
+#: Precision of an estimate, in that of its prior, below which there is none.
+LEAST_PRECISION = 1e-3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -82,8 +87,8 @@ def measures_of(
         method: Facet that names methods, such as "metric".
 
     Raises:
-        ValueError: A fit has an ability for each benchmark, a facet is missing, or a
-            measure has fewer than two items.
+        ValueError: A fit of abilities by benchmark has covariates, a facet is missing,
+            or a measure has fewer than two items.
 
     >>> table = ResponseTable.from_arrays([[1, 1, 0], [0, 0, 1], [1, 1, 1]])
     >>> measures_of(table).estimates.round(2).tolist()
@@ -118,12 +123,11 @@ def _of_fit(name: str, fit: Any) -> Measures:
             f"{name} is of the type {type(fit).__name__}: give a fit, abilities, an"
             " arena, or responses"
         )
-    if fit.num_groups > 1:
-        count = counted(fit.num_groups, "ability", "abilities")
-        raise ValueError(
-            f"{name} has {count}, each drawn to the others: give the responses, with"
-            " their benchmarks as traits, or a fit of each benchmark"
-        )
+    structure = fit.part(Structure)
+    if structure is not None and fit.num_groups > 1:
+        names = [f"{name} {group}" for group in structure.groups.tolist()]
+        estimates, errors = _of_groups(name, structure)
+        return Measures(names, fit.subject_names, estimates.T, errors.T)
     factors = fit.part(Factors)
     if factors is not None:
         estimates, errors = _without_prior(
@@ -157,6 +161,54 @@ def _without_prior(
     errors = np.sqrt(np.diagonal(inverse, axis1=1, axis2=2))
     keep = lambda x: np.where(determined[:, None], x, np.nan)
     return keep(estimates), keep(errors)
+
+
+def _of_groups(name: str, structure: Structure) -> tuple[np.ndarray, np.ndarray]:
+    """`[subjects, groups]` estimates and errors of the group abilities of a fit."""
+    effects = structure.subject_effects
+    if effects is not None and len(effects[0]):
+        raise ValueError(
+            f"{name} has abilities drawn to what covariates predict: give a fit"
+            " without covariates, or the responses, with their benchmarks as traits"
+        )
+    prior = structure.specific_covariance + structure.general_variance
+    return without_joint_prior(structure.ability, structure.error, prior)
+
+
+def without_joint_prior(
+    mean: np.ndarray, error: np.ndarray, prior: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    r"""Estimates and errors of abilities by their own responses alone.
+
+    The posterior of a subject's abilities under N(0, P) and independent estimates t
+    with precisions D has the covariance V = (P^-1 + D)^-1 and the mean V D t. Newton's
+    method has the D whose V has the variances e^2, with the derivatives -V_jk^2 of V_jj
+    by D_k. Then t = m + D^-1 P^-1 m.
+
+    Args:
+        mean: `[subjects, abilities]` posterior means m.
+        error: `[subjects, abilities]` posterior standard errors e.
+        prior: `[abilities, abilities]` covariance P.
+
+    Returns:
+        Estimates t and their standard errors, NaN of abilities without responses.
+
+    >>> pair = without_joint_prior(np.ones((1, 1)), np.array([[0.6]]), np.eye(1))
+    >>> [round(float(x[0, 0]), 3) for x in pair]  # As `unshrunk` has them.
+    [1.562, 0.75]
+    """
+    inverse, square = np.linalg.inv(prior), error**2
+    precision = np.maximum(1 / square - 1 / np.diagonal(prior), 0)
+    for _ in range(STEPS):
+        whole = np.linalg.inv(
+            inverse + np.einsum("nj,jk->njk", precision, np.eye(len(prior)))
+        )
+        excess = np.diagonal(whole, axis1=1, axis2=2) - square
+        move = np.linalg.solve(whole**2, excess[:, :, None])[:, :, 0]
+        precision = np.maximum(precision + move, 0)
+    seen = precision * np.diagonal(prior) > LEAST_PRECISION
+    own = np.where(seen, precision, np.nan)
+    return mean + mean @ inverse / own, own**-0.5
 
 
 def _of_table(table: ResponseTable, trait: str | None, method: str | None) -> Measures:
@@ -219,11 +271,13 @@ def columns_of(
     name: str,
     reliability: Mapping[str, float],
 ) -> Measures:
-    """Columns of numbers of a table of subjects, with errors by their reliability.
+    """Columns of numbers of a table of subjects, with their errors.
+
+    The errors of `size` are those of a column `size_se`, or follow from a reliability.
 
     Raises:
         ValueError: A column is missing, constant or no number, a subject has two rows,
-            or a reliability is not in (0, 1].
+            an error is below 0, or a reliability is not in (0, 1].
     """
     values = lists_of(subjects)
     names = subjects_in(values, name)
@@ -232,6 +286,11 @@ def columns_of(
         if np.nanmax(row) == np.nanmin(row):
             raise ValueError(f"column {column!r} is constant: leave it out")
     errors = np.zeros_like(estimates)
+    for place, column in enumerate(columns):
+        if f"{column}_se" in values and column not in reliability:
+            errors[place] = _numbers(values, f"{column}_se")
+            if np.nanmin(errors[place]) < 0:
+                raise ValueError(f"column '{column}_se' has an error below 0: mend it")
     for column, share in reliability.items():
         if column not in columns:
             raise ValueError(f"reliability of {column!r}: no such column is asked for")

@@ -17,7 +17,7 @@ from irtjax.data.result_text import level_of
 from irtjax.validity.alpha import alpha_of
 from irtjax.validity.correlates import correlates
 from irtjax.validity.latent_correlation import latent_correlation
-from irtjax.validity.measures import measures_of
+from irtjax.validity.measures import measures_of, without_joint_prior
 
 
 def noisy(rho, count, rng, low=0.2, high=0.9):
@@ -169,6 +169,38 @@ def test_planted_correlations_are_covered(planted):
     assert both.table.to_pylist()[0]["correlation"] > 0.99
 
 
+def test_estimates_of_groups_have_the_precisions_behind_their_posteriors():
+    rng = np.random.default_rng(10)
+    root = rng.normal(size=(3, 3))
+    prior, precision = root @ root.T, rng.uniform(0.3, 9, (50, 3))
+    precision[0, 1] = 0
+    estimate = rng.normal(size=(50, 3))
+    covariance = np.linalg.inv(np.linalg.inv(prior) + precision[:, :, None] * np.eye(3))
+    mean = np.einsum("njk,nk->nj", covariance, precision * estimate)
+    error = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+    estimates, errors = without_joint_prior(mean, error, prior)
+    assert np.isnan(estimates[0, 1]) and np.isfinite(estimates[0, [0, 2]]).all()
+    assert estimates[1:] == pytest.approx(estimate[1:], rel=1e-6)
+    assert errors[1:] == pytest.approx(precision[1:] ** -0.5, rel=1e-6)
+
+
+def test_a_column_of_errors_is_that_of_their_reliability():
+    rng = np.random.default_rng(11)
+    estimates, errors = noisy(0.7, 120, rng)
+    names = [f"m{k}" for k in range(120)]
+    table = {"subject": names, "x": estimates[0], "x_se": errors[0]}
+    abilities = irtjax.Abilities(names, estimates[1], errors[1])
+    result = correlates(abilities, table, ["x"])
+    row = result.table.to_pylist()[0]
+    direct = latent_correlation(estimates[::-1], errors[::-1])
+    assert row["correlation"] == pytest.approx(direct.correlation)
+    assert not any("free of error" in x for x in result.warnings)
+    given = correlates(abilities, table, ["x"], reliability={"x": 1.0})
+    assert given.table.to_pylist()[0]["correlation"] < row["correlation"]
+    with pytest.raises(ValueError, match="column 'x_se' has an error below 0"):
+        correlates(abilities, table | {"x_se": -errors[0]}, ["x"])
+
+
 def test_traits_by_methods():
     rng = np.random.default_rng(8)
     skills = rng.normal(size=(400, 2))
@@ -307,6 +339,6 @@ def test_the_command(planted, tmp_path):
     assert rows["quality"]["measure"] == "bench"
     assert rows["quality"]["verdict"] == "supported"
     written = {x.name for x in (tmp_path / "out").iterdir()}
-    assert written == {"correlates.csv", "measures.csv"}
+    assert written == {"correlates.csv", "measures.csv", "correlates.png"}
     shown = CliRunner().invoke(app, words)
     assert "Supported: bench with quality" in " ".join(shown.output.split())
