@@ -179,11 +179,11 @@ def _suggest(table: ResponseTable) -> tuple[str | None, str]:
     """The model to begin with and why, or None and what prevents a fit."""
     import numpy as np
 
-    from irtjax.data.coding import coding_of, recoded
+    from irtjax.data.coding import coded
     from irtjax.data.table import FEW_SUBJECTS, MOST_LEVELS
     from irtjax.data.wording import are, counted
 
-    count, table = table.num_subjects, recoded(table, coding_of(table))
+    count, table = table.num_subjects, coded(table)
     binary, ordered = ("rasch", "pcm") if count < FEW_SUBJECTS else ("2pl", "graded")
     few = f"; {counted(count, 'subject')} {are(count)} too few for slopes"
     few *= count < FEW_SUBJECTS

@@ -59,6 +59,15 @@ def recoded(
     return table.replace(values=arrays.compact(values))
 
 
+def coded(table: ResponseTable) -> ResponseTable:
+    """The table with two whole numbers as 0 and 1, those below 0 counted from 0.
+
+    >>> coded(ResponseTable.from_arrays([[1, 2], [2, 2]])).values.tolist()
+    [[0, 1], [1, 1]]
+    """
+    return recoded(table, coding_of(table))
+
+
 def coded_as(options: Mapping[str, Any], table: ResponseTable) -> ResponseTable:
     """Another table with the codes of the data of a fit, by the options of the fit.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import expit
 
+from irtjax.data.coding import coded
 from irtjax.plots import style
 from irtjax.plots.style import GREY, INK, PALETTE
 
@@ -38,6 +39,7 @@ def plot_dif(data: ResponseTable, result: DIF, most: int = 6) -> Figure:
     Returns:
         The figure; nothing is shown or saved.
     """
+    data = coded(data)
     rows = [x for x in result.table.to_pylist() if x["statistic"] is not None]
     rows = sorted(rows, key=lambda x: (not x["differs"], -x["statistic"]))[:most]
     height = -(-max(len(rows), 1) // COLUMNS)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.special import expit, ndtri
 
+from irtjax.data.coding import coded
 from irtjax.data.features import FeatureBlock, Features, blocks_of, read_features
 from irtjax.data.frames import HasTable
 from irtjax.data.table import ResponseTable
@@ -288,6 +289,7 @@ def _table_of(data: Any) -> ResponseTable:
         from irtjax.data import read
 
         data = read(data)
+    data = coded(data)
     values = np.asarray(data.values)
     if data.trials is None and not np.isin(values, (0, 1)).all():
         raise ValueError(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from irtjax._types import RandomKey
+from irtjax.data.coding import coded
 from irtjax.data.frames import HasTable
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
@@ -206,6 +207,7 @@ def checked_table(data: Any, level: float) -> ResponseTable:
         from irtjax.data import read
 
         data = read(data)
+    data = coded(data)
     if data.kind not in ("binary", "counts"):
         raise ValueError(
             f"predictions are of right and wrong responses, and these are {data.kind}:"

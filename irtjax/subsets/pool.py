@@ -10,7 +10,7 @@ import numpy as np
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.data.arrays import positions
-from irtjax.data.coding import coding_of, recoded
+from irtjax.data.coding import coded
 from irtjax.data.reversal import aligned, bounds_of_values
 from irtjax.data.scores import Bounds, as_shares, check_range, item_ends, rescale
 from irtjax.data.table import FEW_SUBJECTS
@@ -142,7 +142,7 @@ def _coded(
         bounds = bounds_of_values(table, bounds)
     if bounds is not None:
         return table, bounds, ()
-    table = recoded(table, coding_of(table))
+    table = coded(table)
     if not (isinstance(model, str) and model == AUTO):
         return table, None, ()
     # Ratings in many categories are scores here where they are in a fit.

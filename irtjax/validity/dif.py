@@ -29,6 +29,7 @@ from scipy.special import expit
 from scipy.stats import chi2
 
 from irtjax.calibration.parts.populations import Populations
+from irtjax.data.coding import coded
 from irtjax.data.frames import HasTable
 from irtjax.data.split_items import split_items
 from irtjax.data.table import ResponseTable
@@ -185,6 +186,7 @@ def dif(
     """
     if method not in METHODS:
         raise ValueError(f"no method {method!r}; there are {', '.join(METHODS)}")
+    data = coded(data)
     if data.kind != "binary":
         raise ValueError(
             f"differential functioning needs right and wrong responses, and these are"

@@ -20,6 +20,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from irtjax._types import RandomKey
+from irtjax.data.coding import coded
 from irtjax.data.frames import HasTable
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
@@ -166,6 +167,7 @@ def network(
         raise ValueError(
             "glasso has no chances of responses to compare: choose method='elasso'"
         )
+    data = coded(data)
     part = _complete(data, item_names, top, method)
     right = part.values
     if gamma is None:
@@ -206,7 +208,12 @@ def _complete(
     method: str,
 ) -> _Complete:
     """The chosen items that vary, and the subjects who responded to all of them."""
-    if data.kind != "binary" and method != "glasso" or data.kind == "counts":
+    if data.kind == "counts":
+        raise ValueError(
+            "a network is of one response of a subject to an item, and these are"
+            " counts: take their means, trials='mean', and method='glasso'"
+        )
+    if data.kind != "binary" and method != "glasso":
         raise ValueError(
             "an Ising model is of right and wrong responses, and these are"
             f" {data.kind}: choose method='glasso' for scores"

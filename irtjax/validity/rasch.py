@@ -30,6 +30,7 @@ from scipy.special import softmax, xlogy
 from scipy.stats import chi2, norm
 
 from irtjax._types import RandomKey
+from irtjax.data.coding import coded
 from irtjax.data.frames import HasTable
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.conditional.items import (
@@ -162,7 +163,7 @@ def rasch(
     >>> tests.andersen.df, tests.verdict[:44]
     (5, 'no sign that the Rasch model fails: Andersen')
     """
-    codes, seen, model = _codes(data, model)
+    codes, seen, model = _codes(coded(data), model)
     whole = fit_items(codes, seen, model)
     rows = _informative(codes, seen, whole.used)
     labels = _labels(data, by, codes, seen, rows, groups)

@@ -199,11 +199,31 @@ def test_pairs_that_separate_have_no_error():
     assert result.warnings[0].startswith("1 pair of items separate")
 
 
+def test_two_numbers_are_wrong_and_right():
+    """1 and 2 are 0 and 1 for all that takes right and wrong responses."""
+    pytest.importorskip("sklearn")
+    coins = (np.random.default_rng(0).random((60, 5)) < 0.5).astype(int)
+    group = np.arange(60) % 2
+    table, other = (irtjax.ResponseTable.from_arrays(x) for x in (coins, coins + 1))
+    for run in (
+        lambda x: irtjax.network(x).weights,
+        lambda x: irtjax.network(x, "glasso").weights,
+        lambda x: irtjax.dif(x, group, method="mh").table["statistic"].to_numpy(),
+        lambda x: irtjax.rasch(x, draws=0).table["difficulty"].to_numpy(),
+        lambda x: irtjax.cold_start(x, item_features={"x": np.arange(5)}).logit,
+    ):
+        np.testing.assert_array_equal(run(other), run(table))
+    assert irtjax.rasch(other, draws=0).model == "rasch"
+
+
 def test_bad_input_has_one_line():
     table = irtjax.ResponseTable.from_arrays
     coins = (np.random.default_rng(0).random((40, 16)) < 0.5).astype(float)
     with pytest.raises(ValueError, match="right and wrong .* are continuous"):
         irtjax.network(table(coins + 0.5 * coins[::-1] / 3))
+    counts = table(np.full((9, 4), 2), trials=np.full((9, 4), 3))
+    with pytest.raises(ValueError, match="are counts: take their means, trials='mean'"):
+        irtjax.network(counts, "glasso")
     with pytest.raises(ValueError, match="is not one of pseudolikelihood, exact"):
         irtjax.network(table(coins), "ising")
     with pytest.raises(ValueError, match="at most 15 items"):
