@@ -96,6 +96,7 @@ def _show(result: Rasch, place: list[str]) -> None:
     """The verdict, the tests, and the items that differ most, on the screen."""
     from irtjax.cli import screen
     from irtjax.report.words import number
+    from irtjax.validity.rasch import p_text
 
     rows = result.table.to_pylist()
     screen.show_sentences([result.verdict + "."])
@@ -104,7 +105,7 @@ def _show(result: Rasch, place: list[str]) -> None:
             name,
             f"{test.statistic:.2f}",
             str(test.df),
-            f"{test.p_value:.3g}{' (drawn)' * test.drawn}",
+            p_text(test.p_value).removeprefix("= ") + " (drawn)" * test.drawn,
         ]
         for name, test in (
             ("Andersen", result.andersen),

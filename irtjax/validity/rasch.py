@@ -108,21 +108,26 @@ class Rasch(HasTable):
     def verdict(self) -> str:
         """Whether the model holds, and by how much it fails, in one sentence."""
         names = " and ".join([", ".join(list(self.groups)[:-1]), list(self.groups)[-1]])
-        size = f"{self.rms_difference:.2f} logits between {names}"
+        size = f"difficulties differ by {self.rms_difference:.2f} logits"
+        if self.model == "rasch":
+            # Of a chance of a half, which difficulties move most.
+            points = 100 * math.tanh(self.rms_difference / 4)
+            size += f" (at most {points:.0f} points of a chance)"
+        size += f" between {names}"
         test = self.andersen
         if test is None:
-            return f"difficulties differ by {size} (root mean square beyond error)"
-        chance = f"Andersen's p {_p(test.p_value)}"
-        name = NAMES[self.model]
+            return f"{size}, root mean square beyond their errors"
+        outcome = f"the {NAMES[self.model]} model fails"
         if test.p_value >= 0.05:
-            return f"no sign that the {name} model fails: {chance}, {size}"
-        return f"the {name} model fails: {chance}; difficulties differ by {size}"
+            outcome = f"no sign that {outcome}"
+        return f"{outcome}: Andersen's p {p_text(test.p_value)}; {size}"
 
     def __str__(self) -> str:
         return self.verdict
 
 
-def _p(value: float) -> str:
+def p_text(value: float) -> str:
+    """A p-value in words: "= .028", "< .001"."""
     return "< .001" if value < 0.001 else f"= {value:.3f}".replace("0.", ".")
 
 

@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 import irtjax
 from irtjax.cli.app import app
 from irtjax.estimators.conditional.items import fit_items
+from irtjax.inference.expected import response_table
+from irtjax.models.families.logistic import LogisticItems
 from irtjax.numerics.category_sums import log_gamma_of, moments_given_sums
 from irtjax.numerics.symmetric_functions import (
     chances_given_sum,
@@ -360,6 +362,22 @@ def test_the_sum_is_sufficient_for_rasch_and_not_for_the_2pl():
         spread[model] = max(np.ptp(values[total == r]) for r in range(1, 8))
     assert spread["rasch"] < 1e-9
     assert spread["2pl"] > 0.01
+
+
+def test_odds_of_two_subjects_are_free_of_the_item_in_rasch_alone():
+    """Specific objectivity, with the response functions of the families."""
+    theta, item = np.array([-0.7, 0.9]), np.array([-1.5, 0.2, 2.0])
+    gap = {}
+    for model, slope in (("rasch", np.ones(3)), ("2pl", np.array([0.6, 1.0, 1.8]))):
+        zeros, ones = np.zeros(3), np.ones(3)
+        items = LogisticItems(slope, -slope * item, zeros, ones)
+        family = irtjax.MODELS[model]().family
+        chance = np.asarray(response_table(family, items, theta), float)
+        logit = np.log(chance / (1 - chance))
+        gap[model] = logit[1] - logit[0]
+    # Chances are in single precision.
+    np.testing.assert_allclose(gap["rasch"], 1.6, atol=1e-5)
+    assert np.ptp(gap["2pl"]) > 1
 
 
 def test_andersen_holds_its_level_whatever_the_abilities_are():
