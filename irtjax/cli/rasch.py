@@ -81,6 +81,7 @@ def _document(result: Rasch) -> dict[str, Any]:
         name: None if test is None else test._asdict()
         for name, test in (
             ("andersen", result.andersen),
+            ("wald", result.wald),
             ("martin_loef", result.martin_loef),
         )
     }
@@ -109,6 +110,7 @@ def _show(result: Rasch, place: list[str]) -> None:
         ]
         for name, test in (
             ("Andersen", result.andersen),
+            ("Wald", result.wald),
             ("Martin-Löf", result.martin_loef),
         )
         if test is not None
@@ -129,13 +131,13 @@ def _show(result: Rasch, place: list[str]) -> None:
         first, second = result.groups
         between = f"{second} less {first}"
         screen.show_table("", ["item", "difficulty", between, "q"], cells)
-    test = result.andersen
+    test = result.andersen or result.wald
     alone = 0 if test is None else test.left_out
     if alone:
         names = [x["item"] for x in rows if x.get("difference_se", 0) is None]
         place = [
-            f"Andersen's test leaves out {counted(alone, 'item')} that a group does not"
-            f" compare{': ' * bool(names)}{listing(names, MOST_NAMES)}.",
+            f"The test of groups leaves out {counted(alone, 'item')} that a group does"
+            f" not compare{': ' * bool(names)}{listing(names, MOST_NAMES)}.",
             *place,
         ]
     left = sum(row["difficulty"] is None for row in rows)

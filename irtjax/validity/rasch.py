@@ -85,6 +85,7 @@ class Rasch(HasTable):
             `q_value`, of difficulties.
         log_likelihood: Conditional; of all pairs of items where `pairwise`.
         andersen: Test of the groups; None with pairs of items.
+        wald: The same by the errors of the difficulties; with pairs of items alone.
         martin_loef: Test of the easier and the harder half; None with missing
             responses.
         groups: Number of subjects by group.
@@ -103,6 +104,7 @@ class Rasch(HasTable):
     num_subjects: int
     model: str = "rasch"
     pairwise: bool = False
+    wald: LikelihoodRatio | None = None
 
     @property
     def verdict(self) -> str:
@@ -114,13 +116,14 @@ class Rasch(HasTable):
             points = 100 * math.tanh(self.rms_difference / 4)
             size += f" (at most {points:.0f} points of a chance)"
         size += f" between {names}"
-        test = self.andersen
+        name, test = "Andersen", self.andersen
         if test is None:
-            return f"{size}, root mean square beyond their errors"
+            name, test = "Wald", self.wald
+        assert test is not None
         outcome = f"the {NAMES[self.model]} model fails"
         if test.p_value >= 0.05:
             outcome = f"no sign that {outcome}"
-        return f"{outcome}: Andersen's p {p_text(test.p_value)}; {size}"
+        return f"{outcome}: {name}'s p {p_text(test.p_value)}; {size}"
 
     def __str__(self) -> str:
         return self.verdict
@@ -177,8 +180,10 @@ def rasch(
     names, places = np.unique(labels[rows], return_inverse=True)
     own = [np.flatnonzero(rows)[places == k] for k in range(len(names))]
     stays, fits, everyone = _fits_by_group(codes, seen, model, whole, own)
-    andersen = None
-    if not (everyone.pairwise or any(x.pairwise for x in fits)):
+    andersen = wald = None
+    if everyone.pairwise or any(x.pairwise for x in fits):
+        wald = _wald(fits, stays)
+    else:
         statistic = 2 * (sum(x.log_likelihood for x in fits) - everyone.log_likelihood)
         # A category without responses in a group is at the limit of the likelihood. Its
         # parameter counts: without it 14 of 100 tests of a true model had p < .05.
@@ -199,6 +204,7 @@ def rasch(
         int(rows.sum()),
         model,
         whole.pairwise,
+        wald,
     )
 
 
@@ -297,6 +303,24 @@ def _rms_difference(fits: list[ConditionalItems], stays: np.ndarray) -> float:
             noise = np.diagonal(first.covariance + second.covariance)[compared]
             squares.append(np.mean((gap - gap.mean()) ** 2 - noise))
     return math.sqrt(max(float(np.mean(squares)), 0.0))
+
+
+def _wald(fits: list[ConditionalItems], stays: np.ndarray) -> LikelihoodRatio:
+    """Whether groups have the same difficulties, by the errors of these.
+
+    With precisions P_g, which have no information on the sum of the difficulties, the
+    sum of (d_g - d)' P_g (d_g - d) has the chi-square of (groups - 1) (items - 1), d
+    the mean weighted by precisions.
+    """
+    estimates = np.stack([x.difficulty[stays] for x in fits])
+    covariances = np.stack([x.covariance[np.ix_(stays, stays)] for x in fits])
+    precisions = np.linalg.pinv(covariances, hermitian=True)
+    weighted = np.einsum("gjk,gk->j", precisions, estimates)
+    gap = estimates - np.linalg.pinv(precisions.sum(axis=0), hermitian=True) @ weighted
+    statistic = float(np.einsum("gj,gjk,gk->", gap, precisions, gap))
+    df = (len(fits) - 1) * (int(stays.sum()) - 1)
+    left = int((~stays).sum())
+    return LikelihoodRatio(statistic, df, float(chi2.sf(statistic, df)), left)
 
 
 def _table(

@@ -313,6 +313,28 @@ def test_missing_responses_of_booklets_and_of_pairs_agree_with_the_truth(monkeyp
     assert np.all(pairs.error > 0.98 * exact.error)
 
 
+def test_pairs_of_items_have_a_test_of_groups(monkeypatch):
+    """It holds its level, and finds what Andersen's test finds."""
+    monkeypatch.setattr("irtjax.estimators.conditional.items.MOST_PATTERNS", 3)
+    rng = np.random.default_rng(7)
+    difficulty = np.linspace(-1, 1, 5)
+    p_values = []
+    for _ in range(100):
+        right = draw(rng, rng.normal(size=400), difficulty).astype(float)
+        right[rng.random(right.shape) < 0.2] = np.nan
+        result = irtjax.rasch(irtjax.ResponseTable.from_arrays(right))
+        assert result.andersen is None and result.wald.df == 4
+        p_values.append(result.wald.p_value)
+    # 5 % within three standard errors of 100 tables.
+    assert np.mean(np.array(p_values) < 0.05) < 0.05 + 3 * 0.022
+    assert 0.4 < np.mean(p_values) < 0.6
+    steep = draw(rng, 3 * rng.normal(size=2000), difficulty).astype(float)
+    steep[:, 0] = draw(rng, np.zeros(2000), difficulty)[:, 0]
+    steep[rng.random(steep.shape) < 0.1] = np.nan
+    result = irtjax.rasch(irtjax.ResponseTable.from_arrays(steep))
+    assert result.verdict.startswith("the Rasch model fails: Wald's p < .001")
+
+
 @pytest.mark.parametrize("common", [100, 3])
 def test_first_steps_by_variances_end_where_newton_does(common, monkeypatch):
     rng = np.random.default_rng(6)
