@@ -18,14 +18,18 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
-from scipy.special import expit
+from scipy.special import xlogy
 
 #: Strata of subjects with missing responses: by their share of right responses.
 STRATA = 10
 #: Subjects that a stratum has on average, at least, and items tested at a time.
 EACH, BLOCK = 5, 1_000
-#: Newton steps of the logistic models, and the change that ends them.
+#: Newton steps of the logistic models, and the gain of a step, as a share of the
+#: log-likelihood, that ends them.
 STEPS, TOLERANCE = 30, 1e-10
+#: Responses that are treated at a time, which stay in the cache; numbers from 1 to 2
+#: whose product is finite.
+CELLS, FACTORS = 125_000, 1_000
 #: Largest coefficient: groups that are all right or all wrong have no maximum.
 LARGEST = 30.0
 
@@ -158,44 +162,96 @@ def logistic_tests(
     design = [np.ones((len(score), 1)), score[:, None], groups, groups * score[:, None]]
     ends = 1, 2, 2 + groups.shape[1], 2 + 2 * groups.shape[1]
     columns = np.concatenate(design, axis=1)
-    none, plain, uniform, whole = (
-        _log_likelihood(columns[:, :end], right, seen) for end in ends
-    )
+    width = max(1, CELLS // len(score))
+    blocks = []
+    for first in range(0, right.shape[1], width):
+        part = slice(first, first + width)
+        observed = None if seen is None else seen[:, part]
+        blocks.append(_log_likelihoods(columns, ends, right[:, part], observed))
+    none, plain, uniform, whole = np.concatenate(blocks, axis=1)
     count = np.full(right.shape[1], len(score)) if seen is None else seen.sum(axis=0)
-    most = -np.expm1(2 * none / np.maximum(count, 1))
+    # Without wrong or right responses there is nothing to explain.
+    most = np.where(none < 0, -np.expm1(2 * none / np.maximum(count, 1)), np.inf)
     gained = np.exp(2 * (none - plain) / count) - np.exp(2 * (none - whole) / count)
-    return LogisticTests(
-        2 * (uniform - plain), 2 * (whole - uniform), gained / np.maximum(most, 1e-12)
-    )
+    return LogisticTests(2 * (uniform - plain), 2 * (whole - uniform), gained / most)
 
 
-def _log_likelihood(
-    design: np.ndarray, right: np.ndarray, seen: np.ndarray | None
+def _log_likelihoods(
+    design: np.ndarray,
+    ends: tuple[int, ...],
+    right: np.ndarray,
+    seen: np.ndarray | None,
 ) -> np.ndarray:
-    """The highest log-likelihood of each item by Newton steps of all at once."""
+    """`[models, items]` highest ones of models of the first columns of a design.
+
+    Each model begins at the estimates of the one before; the first has a constant
+    alone, whose estimate is the share right.
+    """
+    hits = right if seen is None else right * seen
+    sums = design.T @ hits.astype(np.float64)
+    count = len(right) if seen is None else seen.sum(axis=0)
+    number = sums[0]
+    share = number / np.maximum(count, 1)
+    values = [xlogy(number, share) + xlogy(count - number, 1 - share)]
+    odds = (number + 0.5) / (count - number + 0.5)
+    beta = np.log(odds)[None]
+    for end in ends[1:]:
+        start = np.concatenate([beta, np.zeros((end - len(beta), beta.shape[1]))])
+        value, beta = _highest(design[:, :end], sums[:end], seen, start)
+        values.append(value)
+    return np.stack(values)
+
+
+def _highest(
+    design: np.ndarray, sums: np.ndarray, seen: np.ndarray | None, beta: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The highest log-likelihood of each item and where it is, by Newton's method.
+
+    `sums` `[columns, items]` are those of the design over right responses.
+    """
     size = design.shape[1]
     products = (design[:, :, None] * design[:, None, :]).reshape(len(design), -1)
-    weight = 1.0 if seen is None else seen
-    beta, best = np.zeros((size, right.shape[1])), None
+    ridge = 1e-9 * len(design) * np.eye(size)
 
-    def value(beta):
-        logit = design @ beta
-        return ((right * logit - np.logaddexp(0, logit)) * weight).sum(axis=0)
-
-    best = value(beta)
-    for _ in range(STEPS):
-        chance = expit(design @ beta)
-        gradient = design.T @ ((right - chance) * weight)
-        spread = chance * (1 - chance) * weight
-        hessian = (products.T @ spread).T.reshape(-1, size, size)
-        hessian += 1e-9 * np.eye(size) * np.maximum(len(design), 1)
+    def at(beta, sums, seen):
+        """Log-likelihoods, Newton's steps and half of what they promise."""
+        value, chance, spread = _bernoulli(design @ beta, seen)
+        gradient = sums - design.T @ chance
+        hessian = (products.T @ spread).T.reshape(-1, size, size) + ridge
         step = np.linalg.solve(hessian, gradient.T[:, :, None])[:, :, 0].T
-        trial = np.clip(beta + np.clip(step, -2, 2), -LARGEST, LARGEST)
-        reached = value(trial)
-        better = reached >= best
-        beta = np.where(better, trial, beta)
-        gain = np.max(np.where(better, reached - best, 0), initial=0)
-        best = np.where(better, reached, best)
-        if gain < TOLERANCE * max(1.0, np.abs(best).max()):
+        return (sums * beta).sum(axis=0) - value, step, (gradient * step).sum(axis=0)
+
+    value, step, gain = at(beta, sums, seen)
+    for _ in range(STEPS):
+        items = np.flatnonzero(gain / 2 > TOLERANCE * np.maximum(1, np.abs(value)))
+        if not items.size:
             break
-    return best
+        trial = beta[:, items] + np.clip(step[:, items], -2, 2)
+        trial = np.clip(trial, -LARGEST, LARGEST)
+        observed = None if seen is None else seen[:, items]
+        reached, after, promised = at(trial, sums[:, items], observed)
+        better = reached >= value[items]
+        moved, short = items[better], items[~better]
+        beta[:, moved], value[moved] = trial[:, better], reached[better]
+        step[:, moved], gain[moved] = after[:, better], promised[better]
+        step[:, short], gain[short] = step[:, short] / 2, gain[short] / 2
+    return value, beta
+
+
+def _bernoulli(
+    logit: np.ndarray, seen: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sums of log(1 + exp(logit)) over subjects; chances and their variances."""
+    small = np.exp(-np.abs(logit))
+    larger = 1 + small
+    inverse = 1 / larger
+    above = np.maximum(logit, 0)
+    chance = np.where(logit >= 0, inverse, small * inverse)
+    spread = small * inverse**2
+    if seen is not None:
+        larger = np.where(seen, larger, 1.0)
+        above, chance, spread = above * seen, chance * seen, spread * seen
+    # Logarithms of products: one for many responses.
+    begins = np.arange(0, len(logit), FACTORS)
+    logs = np.log(np.multiply.reduceat(larger, begins, axis=0)).sum(axis=0)
+    return above.sum(axis=0) + logs, chance, spread
