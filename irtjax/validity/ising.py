@@ -17,12 +17,12 @@ is estimated as the vector of its upper triangle.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
-from scipy.special import expit, logsumexp
+from scipy.special import expit, logsumexp, softmax
 
 #: Items up to which all patterns are summed over: 32,768 of 15.
 MOST_EXACT = 15
@@ -58,11 +58,7 @@ class Ising(NamedTuple):
 
 
 def features(right: np.ndarray) -> np.ndarray:
-    """`[subjects, items (items + 1) / 2]` products y_j y_k of pairs j <= k.
-
-    >>> features(np.array([[1.0, 1.0, 0.0]])).tolist()
-    [[1.0, 1.0, 0.0, 1.0, 0.0, 0.0]]
-    """
+    """`[subjects, items (items + 1) / 2]` products y_j y_k of pairs j <= k."""
     first, second = np.triu_indices(right.shape[1])
     return right[:, first] * right[:, second]
 
@@ -94,21 +90,18 @@ def fit_exact(right: np.ndarray) -> Ising:
         )
     table, total = features(all_patterns(count)), features(right).sum(axis=0)
 
-    def chances(x):
-        energy = table @ x
-        log_z = logsumexp(energy)
-        return log_z, np.exp(energy - log_z)
+    chances = lambda x: softmax(table @ x)
 
     def value(x):
-        log_z, chance = chances(x)
-        return total @ x - size * log_z, total - size * chance @ table
+        value = total @ x - size * logsumexp(table @ x)
+        return value, total - size * chances(x) @ table
 
     def information(x):
-        centred = table - chances(x)[1] @ table
-        return size * (centred.T * chances(x)[1]) @ centred
+        centred = table - chances(x) @ table
+        return size * (centred.T * chances(x)) @ centred
 
     x, log_likelihood, inverse = _maximise(value, information, table.shape[1], size)
-    return _estimates(x, log_likelihood, np.diagonal(inverse), count)
+    return _ising(x, log_likelihood, np.diagonal(inverse))
 
 
 def fit_pseudolikelihood(right: np.ndarray, offset: np.ndarray | float = 0.0) -> Ising:
@@ -132,11 +125,7 @@ def fit_pseudolikelihood(right: np.ndarray, offset: np.ndarray | float = 0.0) ->
     numbers = _symmetric(np.arange(len(upper[0])), count)
     height = max(1, BLOCK // count**2)
     blocks = [slice(k, k + height) for k in range(0, size, height)]
-    offset = np.broadcast_to(offset, right.shape)
-
-    def logits(x):
-        thresholds, weights = _parts(x, count)
-        return offset + thresholds + right @ weights
+    logits = lambda x: offset + _ising(x).logits(right)
 
     def gathered(scores):
         """Derivatives by parameters from those by [j, k] and by [k, j]."""
@@ -165,7 +154,7 @@ def fit_pseudolikelihood(right: np.ndarray, offset: np.ndarray | float = 0.0) ->
     for rows in blocks:
         z = np.where(diagonal, 1, right[rows, None])
         variance += ((gathered(rest[rows, :, None] * z) @ bread) ** 2).sum(axis=0)
-    return _estimates(x, log_likelihood, variance, count)
+    return _ising(x, log_likelihood, variance)
 
 
 def _maximise(
@@ -178,8 +167,8 @@ def _maximise(
     Args:
         value: The log-likelihood and its gradient at `[width]` parameters.
         information: `[width, width]` its negative second derivatives.
-        width: Number of parameters.
-        size: Number of subjects.
+        width: Parameters, of `size` subjects.
+        size: Subjects.
     """
     result = minimize(
         lambda x: tuple(-y / size for y in value(x)),
@@ -200,13 +189,10 @@ def _symmetric(values: np.ndarray, count: int) -> np.ndarray:
     return np.where(np.tri(count, dtype=bool), out.T, out)
 
 
-def _parts(x: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Thresholds and weights."""
+def _ising(x: Any, log_likelihood: float = np.nan, variance: Any = 0.0) -> Ising:
+    """The model of the upper triangle of its parameters, and of their variances."""
+    count = int(np.sqrt(2 * len(x)))
     matrix = _symmetric(x, count)
-    return np.diagonal(matrix), matrix * ~np.eye(count, dtype=bool)
-
-
-def _estimates(x, value: float, variance: np.ndarray, count: int) -> Ising:
-    """The parts of a vector of parameters."""
-    errors = _symmetric(np.sqrt(np.maximum(variance, 0)), count)
-    return Ising(*_parts(x, count), float(value), errors)
+    errors = _symmetric(np.sqrt(np.maximum(variance, 0 * x)), count)
+    weights = np.where(np.eye(count) == 1, 0, matrix)
+    return Ising(np.diagonal(matrix), weights, float(log_likelihood), errors)

@@ -27,6 +27,7 @@ from irtjax.data.wording import counted
 from irtjax.numerics.seeds import seed_of
 from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity import ising, latent_network, sparse_networks
+from irtjax.validity.tetrachoric import tetrachoric
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,10 +83,8 @@ class Network(HasTable):
         by = f"{abs(size):.4f} ± {error:.4f} nats a response"
         if abs(size) < 1.96 * error:
             return f"The network and a 2PL predict responses left out alike: {by}."
-        better, worse = "The network", "a 2PL"
-        if size < 0:
-            better, worse = "A 2PL", "the network"
-        return f"{better} predicts responses left out better than {worse}: {by}."
+        pair = ("The network", "a 2PL") if size > 0 else ("A 2PL", "the network")
+        return " predicts responses left out better than ".join(pair) + f": {by}."
 
 
 class _Complete(NamedTuple):
@@ -168,6 +167,8 @@ def network(
             "glasso has no chances of responses to compare: choose method='elasso'"
         )
     data = coded(data)
+    if method in sparse_networks.GAMMA:
+        sparse_networks.check_scikit_learn()
     part = _complete(data, item_names, top, method)
     right = part.values
     if gamma is None:
@@ -188,16 +189,15 @@ def network(
         ability, rest = latent_network.fit_residual(right[train], ability)
         return ability.logits(right) + rest.logits(right)
 
-    everyone = np.ones(len(right), bool)
+    everyone, scores = np.ones(len(right), bool), None
     if residual:
         ability = latent_network.TwoParameterModel(right).fit(everyone)
         estimate = latent_network.fit_residual(right, ability)[1]
     else:
         estimate = fit(everyone)
+    if folds is not None:
+        scores = latent_network.held_out(right, logits, folds, seed_of(key))
     result = _network(part, method, **estimate._asdict())
-    if folds is None:
-        return result
-    scores = latent_network.held_out(right, logits, folds, seed_of(key))
     return dataclasses.replace(result, held_out=scores)
 
 
@@ -248,7 +248,10 @@ def _complete(
 def _partial_correlations(part: _Complete, binary: bool, gamma: float) -> Network:
     """The network of the graphical lasso."""
     size, count = part.values.shape
-    raw = sparse_networks.correlations(part.values, binary)
+    if binary:
+        raw = tetrachoric(ResponseTable.from_arrays(part.values.astype(np.int8)))
+    else:
+        raw = np.corrcoef(part.values.T)
     matrix = sparse_networks.positive_definite(raw)
     precision, _ = sparse_networks.fit_glasso(matrix, size, gamma)
     root = np.sqrt(np.diagonal(precision))

@@ -21,10 +21,8 @@ import warnings
 import numpy as np
 from scipy.special import logit
 
-from irtjax.data.table import ResponseTable
 from irtjax.numerics.progress import watched
 from irtjax.validity.ising import Ising, log_chances
-from irtjax.validity.tetrachoric import tetrachoric
 
 #: gamma of each criterion, as in IsingFit and qgraph.
 GAMMA = {"elasso": 0.25, "glasso": 0.5}
@@ -52,14 +50,13 @@ def check_scikit_learn() -> None:
 
 
 def fit_elasso(right: np.ndarray, gamma: float, edge_rule: str) -> Ising:
-    """An Ising model by penalised regressions; a ValueError without scikit-learn.
+    """An Ising model by penalised regressions.
 
     Args:
         right: `[subjects, items]` of 0 and 1, every item with both.
         gamma: Penalty of a further neighbour in the criterion; 0 is the BIC.
         edge_rule: "and" for edges with both coefficients, "or" for one or both.
     """
-    check_scikit_learn()
     count = right.shape[1]
     coefficients, thresholds = np.zeros((count, count)), np.zeros(count)
     for item in watched(range(count), "item"):
@@ -113,14 +110,13 @@ def _neighbours(
 def fit_glasso(
     correlation: np.ndarray, size: int, gamma: float
 ) -> tuple[np.ndarray, float]:
-    """The precision matrix and its penalty; a ValueError without scikit-learn.
+    """The precision matrix and its penalty.
 
     Args:
         correlation: `[items, items]`, positive definite.
         size: Subjects.
         gamma: Penalty of a further edge in the criterion; 0 is the BIC.
     """
-    check_scikit_learn()
     from sklearn.covariance import graphical_lasso
     from sklearn.exceptions import ConvergenceWarning
 
@@ -144,13 +140,6 @@ def fit_glasso(
         if criterion < smallest:
             smallest, best = criterion, (precision, penalty)
     return best
-
-
-def correlations(values: np.ndarray, binary: bool) -> np.ndarray:
-    """`[items, items]` correlations: tetrachoric of right and wrong, else of scores."""
-    if binary:
-        return tetrachoric(ResponseTable.from_arrays(values.astype(np.int8)))
-    return np.corrcoef(values.T)
 
 
 def positive_definite(correlation: np.ndarray) -> np.ndarray:
