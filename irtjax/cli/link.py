@@ -32,7 +32,7 @@ class LinkOptions:
     method: Annotated[
         str,
         opt.option(
-            "robust, weighted, stocking_lord, haebara, mean_mean or mean_sigma."
+            "robust, weighted, stocking_lord, haebara, mean_mean, mean_sigma, subjects."
         ),
     ] = "robust"
     chain: Annotated[

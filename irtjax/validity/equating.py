@@ -228,6 +228,9 @@ def _errors(
     # "robust" counts by how much items differ more than their errors.
     spread = own[finite] * estimate.dispersion
     variance = np.einsum("sjp,jpq,sjq->s", used, spread, used, optimize=True)
+    if np.ndim(estimate.by_subjects):
+        block = np.asarray(estimate.by_subjects)[2:, 2:]
+        variance += np.einsum("se,ef,sf->s", slopes[2], block, slopes[2])
     moves = moves_of_forms(by_items, forms) + slopes[2] @ estimate.by_scale[:, 2:]
     for moved, form in zip(moves, forms, strict=True):
         variance += np.sum((moved @ form.scale) ** 2, axis=1)

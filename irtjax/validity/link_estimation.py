@@ -85,6 +85,7 @@ class Form(NamedTuple):
         moves: `[items, columns, 2]` derivatives of x in e_0 and e_1.
         scale: `[2, rank]` L with V = L L', in the factors of shared errors.
         population: Mean and standard deviation of ability.
+        subjects: `[subjects]` names.
         ability: `[subjects]` abilities.
         design: `[subjects, 2]` derivatives of abilities in e_0 and e_1.
         rest: `[subjects, rank]` other loadings of these factors.
@@ -97,6 +98,7 @@ class Form(NamedTuple):
     moves: np.ndarray
     scale: np.ndarray
     population: tuple[float, float]
+    subjects: np.ndarray
     ability: np.ndarray
     design: np.ndarray
     rest: np.ndarray
@@ -131,6 +133,7 @@ class Form(NamedTuple):
             moves,
             scale,
             population,
+            np.asarray(fit.subject_names),
             ability,
             design,
             rest,
@@ -163,10 +166,12 @@ class LinkEstimate(NamedTuple):
         constants: `[forms, 2]` A and B; 1 and 0 of the first.
         derivative: `[forms, 2, items, columns]` in the coordinates of the items of all
             calibrations.
-        own: `[forms * 2, forms * 2]` covariance due to the items' own errors.
+        own: `[forms * 2, forms * 2]` covariance due to own errors of items and of
+            subjects that link.
         by_scale: `[forms, forms * 2, 2]` F, derivatives in the e of each calibration.
         covariance: The same with errors of location and scale.
         dispersion: s^2, 1 for other methods than "robust".
+        by_subjects: The part of `own` that is due to subjects.
     """
 
     constants: np.ndarray
@@ -175,6 +180,7 @@ class LinkEstimate(NamedTuple):
     by_scale: np.ndarray
     covariance: np.ndarray
     dispersion: float = 1.0
+    by_subjects: np.ndarray | float = 0.0
 
 
 def family_of(fit: Calibration) -> AbstractResponseFamily:
@@ -489,6 +495,8 @@ def pairs_of(
                 np.full(len(shared), group),
             )
         )
+    if not parts:
+        return FormPairs(*np.zeros((6, 0), int))
     return FormPairs(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -580,7 +588,7 @@ def _solved(
         return float(total.sum()), full[free]
 
     first = np.stack([np.log(start[:, 0]), start[:, 1]], axis=1).ravel()[free]
-    eta, hessian = _minimum(value, first)
+    eta, hessian = minimum(value, first)
     constants = constants_at(eta)
     cross = np.zeros((2 * len(forms), *items.x.shape))
     for part, place in zip(
@@ -640,18 +648,26 @@ def with_errors(
     derivative: np.ndarray,
     forms: Sequence[Form],
     dispersion: float = 1.0,
+    by_subjects: np.ndarray | float = 0.0,
+    moves: np.ndarray | float = 0.0,
 ) -> LinkEstimate:
-    """The covariance of constants by the delta method."""
+    """The covariance of constants by the delta method.
+
+    `by_subjects` and `moves` are the parts of `own` and `by_scale` that are not by
+    items.
+    """
     own = np.concatenate([form.own for form in forms])
     flat = derivative.reshape(-1, *derivative.shape[2:])
     used = np.abs(flat).sum(axis=(0, 2)) > 0
     part = flat[:, used]
     covariance = np.einsum("ejp,jpq,fjq->ef", part, own[used], part, optimize=True)
-    covariance *= dispersion
-    by_scale = moves_of_forms(flat, forms)
+    covariance = covariance * dispersion + by_subjects
+    by_scale = moves_of_forms(flat, forms) + moves
     parts = [by_e @ form.scale for by_e, form in zip(by_scale, forms, strict=True)]
     total = covariance + sum(part @ part.T for part in parts)
-    return LinkEstimate(constants, derivative, covariance, by_scale, total, dispersion)
+    return LinkEstimate(
+        constants, derivative, covariance, by_scale, total, dispersion, by_subjects
+    )
 
 
 def moves_of_forms(derivative: np.ndarray, forms: Sequence[Form]) -> np.ndarray:
@@ -671,7 +687,7 @@ def moves_of_forms(derivative: np.ndarray, forms: Sequence[Form]) -> np.ndarray:
     )
 
 
-def _minimum(
+def minimum(
     value: Callable[[np.ndarray], tuple[float, np.ndarray]], eta: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The minimum of a criterion, and the Hessian there.

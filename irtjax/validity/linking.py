@@ -33,6 +33,11 @@ from irtjax.validity.link_estimation import (
     with_errors,
 )
 from irtjax.validity.linked_fits import linked_abilities, rescaled_fit
+from irtjax.validity.subject_links import (
+    LEAST_SUBJECTS,
+    SharedSubjects,
+    solve_subjects,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +52,7 @@ METHODS = (
     "haebara",
     "mean_mean",
     "mean_sigma",
+    "subjects",
 )
 #: Methods by distances that count errors of items.
 BY_ERRORS = "robust", "weighted"
@@ -66,8 +72,8 @@ class Link(HasTable):
             points of a hundred that the item is easier in `version` at equal ability,
             `direction` and `drifts`.
         constants: A row for each version: `A`, `A_se`, `B`, `B_se` of
-            theta_first = A theta + B, `reference`: the version that shares most items
-            with it, and the number of `common` items.
+            theta_first = A theta + B, `reference`: the version that it is linked to,
+            and the number of `common` items, or of subjects if these link it.
         covariance: `[2 versions, 2 versions]` of A and B of all versions.
         abilities: Subjects of all versions on the first scale, with linking errors;
             expected scores are those on the items of the first. The version follows
@@ -148,6 +154,29 @@ class _Common(NamedTuple):
     names: list[str]
     usable: list[np.ndarray]
     tree: list[tuple[int, int]]
+    by_subjects: list[bool]
+
+    @property
+    def item_pairs(self) -> list[tuple[int, int]]:
+        """Pairs of the tree that items link."""
+        pairs = zip(self.tree, self.by_subjects, strict=True)
+        return [pair for pair, by_subjects in pairs if not by_subjects]
+
+    @property
+    def counts(self) -> list[int]:
+        """Items, or subjects, by which each calibration is linked; 0 of the first."""
+        counts = [0] * len(self.forms)
+        for (parent, child), by_subjects in zip(
+            self.tree, self.by_subjects, strict=True
+        ):
+            pair = self.forms[parent].subjects, self.forms[child].subjects
+            if not by_subjects:
+                first, second = (
+                    self.forms[k].items[self.usable[k]] for k in (parent, child)
+                )
+                pair = first, second
+            counts[child] = int(np.count_nonzero(np.isin(*pair)))
+        return counts
 
     @property
     def slope(self) -> bool:
@@ -173,7 +202,9 @@ def link(
         method: "robust" (least squares weighted by the errors of items, in which items
             that drift have no weight), "weighted" (the same with all items),
             "stocking_lord" and "haebara" (curves of the test and of items), "mean_mean"
-            or "mean_sigma" (moments of difficulties).
+            or "mean_sigma" (moments of difficulties), or "subjects" (abilities of the
+            subjects that versions share). Versions with too few common items are linked
+            by common subjects whatever the method, one after another.
         chain: Whether versions are linked one after another, each with the version that
             shares most items. By default all versions with common items count at once;
             moments always make chains.
@@ -209,7 +240,8 @@ def link(
                 mask & np.isin(form.items, list(items))
                 for mask, form in zip(usable, forms, strict=True)
             ]
-        common = _Common(fits, forms, names, usable, _tree(forms, usable, names, fits))
+        pairs, by_subjects = _tree(forms, usable, names, fits, method)
+        common = _Common(fits, forms, names, usable, pairs, by_subjects)
         lines = ItemLines.of(family_of(fits[0]), forms)
         has_errors = all(
             np.isfinite(form.own[mask]).all()
@@ -219,20 +251,13 @@ def link(
         robust = estimate
         if has_errors and method != "robust":
             robust = _estimate(common, lines, "robust", chain)
-        pairs = pairs_of(forms, usable, common.tree)
+        pairs = pairs_of(forms, usable, common.item_pairs)
         table = _drift(common, lines, pairs, robust if has_errors else None, fdr)
         abilities = linked_abilities(fits, names, forms, estimate)
-    counts = np.bincount(pairs.other, minlength=len(fits))
-    notes += _notes(common, counts, has_errors)
-    if robust.dispersion > NOTED:
-        notes.append(
-            f"items differ between versions by {robust.dispersion**0.5:.1f} times their"
-            " standard errors: drift is judged, and method 'robust' counts errors, by"
-            " that"
-        )
+    notes += _notes(common, robust.dispersion, has_errors)
     return Link(
         table,
-        _constants(common, estimate, counts),
+        _constants(common, estimate),
         estimate.covariance,
         abilities,
         method,
@@ -316,32 +341,43 @@ def _tree(
     usable: list[np.ndarray],
     names: list[str],
     fits: Sequence[Calibration],
-) -> list[tuple[int, int]]:
+    method: str,
+) -> tuple[list[tuple[int, int]], list[bool]]:
     """For each later calibration the linked one with which it shares most items.
 
     Pairs are in the order in which they are linked, the largest number first (Prim).
+    The second value states which are linked by subjects: those without enough items.
     """
-    own = [set(form.items[m].tolist()) for form, m in zip(forms, usable, strict=True)]
+    items = [set(form.items[m].tolist()) for form, m in zip(forms, usable, strict=True)]
+    subjects = [set(form.subjects.tolist()) for form in forms]
     least = 2 if fits[0].model.family.has_slope else 1
-    linked, pairs = [0], []
+    enough_items = counted(least, "item")
+    least = np.inf if method == "subjects" else least
+    linked, pairs, by_subjects = [0], [], []
     while len(linked) < len(forms):
         options = [
-            (len(own[a] & own[b]), a, b)
+            (len(items[a] & items[b]), len(subjects[a] & subjects[b]), a, b)
             for a in linked
             for b in range(len(forms))
             if b not in linked
         ]
-        size, parent, child = max(options, key=lambda x: (x[0], x[1], -x[2]))
-        if size < least:
+        enough = [x for x in options if x[0] >= least]
+        size, shared, parent, child = max(
+            enough or options,
+            key=lambda x: (x[0] if enough else x[1], x[0], x[2], -x[3]),
+        )
+        if not enough and shared < LEAST_SUBJECTS:
             raise ValueError(
                 f"calibrations {names[parent]} and {names[child]} have"
                 f" {counted(size, 'common item')} by name (such as"
-                f" {str(forms[parent].items[0])!r} and {str(forms[child].items[0])!r}),"
-                f" and a link needs {least}: use the same item names in both"
+                f" {str(forms[parent].items[0])!r} and {str(forms[child].items[0])!r})"
+                f" and {counted(shared, 'common subject')}: a link needs {enough_items}"
+                f" or {LEAST_SUBJECTS} subjects; use the same names in both"
             )
         pairs.append((parent, child))
+        by_subjects.append(not enough)
         linked.append(child)
-    return pairs
+    return pairs, by_subjects
 
 
 def _start(items: ItemLines, pairs: FormPairs, slope: bool) -> np.ndarray:
@@ -354,15 +390,13 @@ def _start(items: ItemLines, pairs: FormPairs, slope: bool) -> np.ndarray:
     return np.array([ratio, float(np.median(-d / a + ratio * other_d / other_a))])
 
 
-def _composed(
-    common: _Common, parts: Sequence[np.ndarray]
-) -> tuple[np.ndarray, list[tuple[int, int]]]:
+def _composed(common: _Common, parts: Sequence[np.ndarray]) -> np.ndarray:
     """Constants on the first scale, of those of each pair of the tree."""
     constants = np.tile([1.0, 0.0], (len(common.forms), 1))
     for (parent, child), (a, b) in zip(common.tree, parts, strict=True):
         first_a, first_b = constants[parent]
         constants[child] = first_a * a, first_a * b + first_b
-    return constants, common.tree
+    return constants
 
 
 def _estimate(
@@ -370,54 +404,79 @@ def _estimate(
 ) -> LinkEstimate:
     """Constants of all calibrations by a method."""
     forms, family = common.forms, family_of(common.fits[0])
-    by_pair = [pairs_of(forms, common.usable, [pair]) for pair in common.tree]
-    begins = [_start(items, pairs, common.slope) for pairs in by_pair]
-    if method not in ("mean_mean", "mean_sigma") and not (chain and len(forms) > 2):
-        every = [
-            (a, b)
-            for a in range(len(forms))
-            for b in range(a + 1, len(forms))
-            if np.isin(
-                forms[a].items[common.usable[a]], forms[b].items[common.usable[b]]
-            ).any()
-        ]
-        pairs = pairs_of(forms, common.usable, every)
-        start, _ = _composed(common, begins)
-        return solve(family, method, forms, items, pairs, start)
+    moments = method in ("mean_mean", "mean_sigma")
+    chain = moments or any(common.by_subjects) or (chain and len(forms) > 2)
     parts = []
-    for pair, begin in zip(common.tree, begins, strict=True):
+    for pair, by_subjects in zip(common.tree, common.by_subjects, strict=True):
         two = [forms[k] for k in pair]
         lines = ItemLines.of(family, two)
+        if by_subjects:
+            shared = SharedSubjects.of(*two)
+            robust = method == "robust"
+            parts.append(solve_subjects(shared, common.slope, robust, lines.x.shape))
+            continue
         pairs = pairs_of(two, [common.usable[k] for k in pair], [(0, 1)])
-        if method in ("mean_mean", "mean_sigma"):
+        if moments:
             parts.append(solve_moments(method, two, lines, pairs, common.slope))
         else:
-            start = np.array([[1.0, 0.0], begin])
+            start = np.array([[1.0, 0.0], _start(lines, pairs, common.slope)])
+            if not chain:
+                parts.append(start)
+                continue
             parts.append(solve(family, method, two, lines, pairs, start))
-    return _chained(common, parts, items.x.shape)
+    if chain:
+        return _chained(common, parts, items.x.shape)
+    every = [
+        (a, b)
+        for a in range(len(forms))
+        for b in range(a + 1, len(forms))
+        if np.isin(
+            forms[a].items[common.usable[a]], forms[b].items[common.usable[b]]
+        ).any()
+    ]
+    start = _composed(common, [part[1] for part in parts])
+    pairs = pairs_of(forms, common.usable, every)
+    return solve(family, method, forms, items, pairs, start)
 
 
 def _chained(
     common: _Common, parts: Sequence[LinkEstimate], shape: tuple[int, ...]
 ) -> LinkEstimate:
     """Constants on the first scale from those of the pairs of the tree."""
-    constants, _ = _composed(common, [part.constants[1] for part in parts])
-    starts = np.cumsum([0, *(len(form.items) for form in common.forms)])
-    derivative = np.zeros((len(common.forms), 2, *shape))
-    for pair, part in zip(common.tree, parts, strict=True):
+    forms = common.forms
+    constants = _composed(common, [part.constants[1] for part in parts])
+    starts = np.cumsum([0, *(len(form.items) for form in forms)])
+    derivative = np.zeros((len(forms), 2, *shape))
+    # Derivatives of all constants in those of each pair.
+    by_pair = np.zeros((len(forms), 2, len(parts), 2))
+    moves = np.zeros((len(forms), 2 * len(forms), 2))
+    by_subjects = np.zeros((2 * len(forms), 2 * len(forms)))
+    for place, (pair, part) in enumerate(zip(common.tree, parts, strict=True)):
         parent, child = pair
         (a, b), first_a = part.constants[1], constants[parent, 0]
-        by_a, by_b = derivative[parent]
-        derivative[child, 0] += by_a * a
-        derivative[child, 1] += by_a * b + by_b
-        begin = 0
-        for k in pair:
-            size = starts[k + 1] - starts[k]
-            own = part.derivative[1][:, begin : begin + size]
-            derivative[child, :, starts[k] : starts[k + 1]] += first_a * own
-            begin += size
-    dispersion = float(np.mean([part.dispersion for part in parts]))
-    return with_errors(constants, derivative, common.forms, dispersion)
+        by_pair[child] = np.tensordot(
+            np.array([[a, 0.0], [b, 1.0]]), by_pair[parent], 1
+        )
+        by_pair[child, :, place] += first_a * np.eye(2)
+    flat = by_pair.reshape(2 * len(forms), len(parts), 2)
+    for place, (pair, part) in enumerate(zip(common.tree, parts, strict=True)):
+        by_part, begin = flat[:, place], 0
+        for k, form in zip(pair, (forms[k] for k in pair), strict=True):
+            end = begin + len(form.items)
+            own = np.tensordot(by_part, part.derivative[1][:, begin:end], 1)
+            derivative[:, :, starts[k] : starts[k + 1]] += own.reshape(
+                derivative[:, :, starts[k] : starts[k + 1]].shape
+            )
+            begin = end
+        if common.by_subjects[place]:
+            by_subjects += by_part @ part.own[2:, 2:] @ by_part.T
+            for side, k in enumerate(pair):
+                moves[k] += by_part @ part.by_scale[side, 2:]
+    # That of subjects is in their errors already.
+    pairs = list(zip(parts, common.by_subjects, strict=True))
+    own = [part.dispersion for part, by_subjects in pairs if not by_subjects]
+    dispersion = float(np.mean(own or [part.dispersion for part in parts]))
+    return with_errors(constants, derivative, forms, dispersion, by_subjects, moves)
 
 
 def _drift(
@@ -519,7 +578,7 @@ def _effects(
     return 100 / top * np.asarray(new - old) @ WEIGHTS
 
 
-def _constants(common: _Common, estimate: LinkEstimate, counts: np.ndarray) -> pa.Table:
+def _constants(common: _Common, estimate: LinkEstimate) -> pa.Table:
     """The table of constants."""
     import pyarrow as pa
 
@@ -533,27 +592,41 @@ def _constants(common: _Common, estimate: LinkEstimate, counts: np.ndarray) -> p
             "B": estimate.constants[:, 1],
             "B_se": error[:, 1],
             "reference": [reference.get(k) for k in range(len(common.names))],
-            "common": counts,
+            "common": common.counts,
         }
     )
 
 
-def _notes(common: _Common, counts: np.ndarray, has_errors: bool) -> list[str]:
+def _notes(common: _Common, dispersion: float, has_errors: bool) -> list[str]:
     """What limits a link."""
-    notes = []
-    for _, child in common.tree:
+    notes, counts = [], common.counts
+    for (parent, child), by_subjects in zip(
+        common.tree, common.by_subjects, strict=True
+    ):
+        name, other = common.names[child], common.names[parent]
+        number = counted(
+            counts[child], f"common {'subject' if by_subjects else 'item'}"
+        )
+        if by_subjects:
+            notes.append(f"{name} is linked to {other} by {number}: no tests of drift")
         if counts[child] < FEW:
-            number = counted(int(counts[child]), "common item")
-            notes.append(
-                f"{common.names[child]} has {number} only: its constants depend on each"
-            )
-    subjects = [set(fit.subject_names.tolist()) for fit in common.fits]
+            notes.append(f"{name} has {number} only: its constants depend on each")
+    subjects = [set(form.subjects.tolist()) for form in common.forms]
     shares_subjects = len(set.union(*subjects)) < sum(map(len, subjects))
-    if shares_subjects:
+    if shares_subjects and common.item_pairs:
         notes.append(
             "some subjects are in several versions: errors are those of different"
             " subjects, which are larger"
         )
     if not has_errors:
         notes.append("items without standard errors: no errors, and no tests of drift")
+    if dispersion > NOTED:
+        what = "items" if common.item_pairs else "subjects"
+        then = "the versions may measure different abilities"
+        if common.item_pairs:
+            then = "drift is judged, and method 'robust' counts errors, by that"
+        notes.append(
+            f"{what} differ between versions by {dispersion**0.5:.1f} times their"
+            f" standard errors: {then}"
+        )
     return notes
