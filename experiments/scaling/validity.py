@@ -24,7 +24,8 @@ import numpy as np
 import irtjax
 from experiments.scaling.predict import responses, row
 from irtjax.estimators.conditional.items import fit_items
-from irtjax.validity.group_scores import Normals, group_steps, step_tests
+from irtjax.validity.group_scores import Normals, group_steps
+from irtjax.validity.score_tests import step_tests
 
 
 def timed(
@@ -63,7 +64,7 @@ def differential(
     # As many as `irtjax.dif` takes: as far apart as the narrowest posterior is wide.
     count = 2 * int(np.ceil(6 * np.sqrt(1 + items / 2))) + 1
     nodes = np.linspace(-6, 6, max(count, 49))
-    tests = lambda: step_tests(group_steps(right, None, codes, normals, nodes), codes)
+    tests = lambda: step_tests(group_steps(right, None, codes, normals, nodes))
     return rows + timed("score tests alone, given the fit", tests, repeats, target)
 
 

@@ -1,7 +1,7 @@
 r"""Differential item functioning: items that favour a group of equal ability.
 
 Four tests of every item, each in one pass: the score (Lagrange multiplier) test in a
-multiple-group 2PL (`validity.group_scores`), Mantel-Haenszel and logistic regression
+multiple-group 2PL (`validity.score_tests`), Mantel-Haenszel and logistic regression
 (`validity.stratified`), and a test within pairs (`validity.paired_responses`). Groups
 that differ in ability have no differential functioning by that alone.
 
@@ -40,14 +40,18 @@ from irtjax.validity.dif_tables import moves, parameter_table, subject_table
 from irtjax.validity.group_scores import (
     GroupSteps,
     Normals,
-    common_step,
+    cluster_scores,
     group_steps,
-    number_tests,
+    number_scores,
     posterior_means,
-    step_tests,
-    subject_residuals,
 )
 from irtjax.validity.paired_responses import paired_tests
+from irtjax.validity.score_tests import (
+    StepTests,
+    common_step,
+    number_tests,
+    step_tests,
+)
 from irtjax.validity.stratified import logistic_tests, mantel_haenszel
 from irtjax.validity.subject_groups import (
     SubjectGroups,
@@ -171,8 +175,8 @@ def dif(
 
     Raises:
         ValueError: For responses other than right and wrong, fewer than two groups,
-            a group of one subject, groups that share no item, or settings that the
-            method does not have.
+            a group of one subject or cluster, groups that share no item, or settings
+            that the method does not have.
 
     >>> import irtjax
     >>> rng = np.random.default_rng(0)
@@ -199,6 +203,8 @@ def dif(
     if cluster is not None:
         labels = labels_of(data, cluster, "cluster")
         codes = np.unique(labels, return_inverse=True)[1]
+        if method == "score":
+            _check_clusters(name, groups, codes)
     common = comparable(data, groups)
     nobody = np.zeros(data.num_items, bool)
     fits: list[_Fitted] = []
@@ -244,6 +250,18 @@ def _check_method(name: str, groups: SubjectGroups, method: str, cluster: Any) -
         raise ValueError(
             "method 'paired' needs cluster: a label that both subjects of a pair have,"
             " such as the model"
+        )
+
+
+def _check_clusters(name: str, groups: SubjectGroups, clusters: np.ndarray) -> None:
+    """Refuses a group of one cluster: how much clusters differ cannot be estimated."""
+    pairs = np.unique(np.stack([groups.codes, clusters]), axis=1)
+    counts = np.bincount(pairs[0], minlength=len(groups.names))
+    if counts.min() < 2:
+        small = groups.names[int(np.argmin(counts))]
+        raise ValueError(
+            f"group {small!r} of {name} is one cluster, and cluster needs two in each"
+            " group: join it with another group, or leave its subjects out"
         )
 
 
@@ -330,27 +348,50 @@ def _by_score(
     normals = _common_fit(data, groups, differs)
     right, seen, nodes = right_of(data), observed_of(data), _nodes(data)
     observed = None if seen is None else seen.astype(np.float64)
-    steps = group_steps(right, observed, groups.codes, normals, nodes)
+    cells = right, observed, groups.codes
+    steps = group_steps(*cells, normals, nodes)
     position = np.stack([normals.slope, normals.intercept], axis=2)
     steps = steps._replace(step=position + steps.step)
-    residuals = lambda at: subject_residuals(
-        right, observed, groups.codes, normals, nodes, steps.regressed, at
-    )
     if groups.number is not None:
-        # An item with parameters of its own in each group has no residual left that a
+        # An item with parameters of its own in each group has no score left that a
         # number could account for: it gets those of all groups.
-        common = np.where(differs[:, None], common_step(steps), position)
-        cells = residuals(common)
-        cells = cells if seen is None else np.where(seen[:, :, None], cells, 0)
-        tested = number_tests(cells, groups.number, clusters)
+        common = np.where(differs[:, None], common_step(steps), position[0])
+        tested = _number_tests(*cells, groups.number, normals, nodes, common, clusters)
     elif clusters is not None:
-        tested = step_tests(steps, groups.codes, clusters, residuals(None))
+        sums = cluster_scores(*cells, normals, nodes, steps.regressed, clusters)
+        members = np.zeros(sums.shape[1::-1], bool)
+        members[clusters, groups.codes] = True
+        tested = step_tests(steps, sums, members)
     else:
-        tested = step_tests(steps, groups.codes)
+        tested = step_tests(steps)
+    inflation = np.broadcast_to(tested.inflation, position.shape[1])
+    information = steps.information / inflation[:, None, None]
+    steps = steps._replace(information=information)
     effect, error, which = _effects(steps)
     others = {"effect_se": error}
     tests = _Tested(tested.statistic, tested.df, effect, which, others, tested.p_value)
     return tests, _Fitted(normals, steps)
+
+
+def _number_tests(
+    right: np.ndarray,
+    seen: np.ndarray | None,
+    codes: np.ndarray,
+    number: np.ndarray,
+    normals: Normals,
+    nodes: np.ndarray,
+    common: np.ndarray,
+    clusters: np.ndarray | None,
+) -> StepTests:
+    """Tests of items with parameters `common` against a number."""
+    number = (number - number.mean()) / number.std()
+    scores = number_scores(right, seen, codes, number, normals, nodes, common)
+    if clusters is None:
+        return number_tests(scores)
+    sums = cluster_scores(
+        right, seen, codes, normals, nodes, scores.regressed, clusters, common, number
+    )
+    return number_tests(scores, sums.sum(axis=0))
 
 
 def _rounds(
