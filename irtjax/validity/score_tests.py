@@ -39,6 +39,8 @@ from irtjax.validity.group_scores import GroupSteps, NumberScores, positive_defi
 MOST_DF = 1e6
 #: Items from which their covariances are pooled.
 FEWEST_ITEMS = 5
+#: Share of the median of squares below which an item is not pooled.
+LEAST_INFLATION = 0.01
 
 
 class StepTests(NamedTuple):
@@ -140,22 +142,25 @@ def _cluster_tests(
     `model` is the covariance of independent subjects, and `apart` are the parts of the
     clusters about their means.
     """
-    items, df = contrast.shape
+    (items, df), tiny = contrast.shape, np.finfo(float).tiny
     root = np.linalg.cholesky(np.linalg.inv(model))
     gap = np.einsum("jba,jb->ja", root, contrast)
     apart = np.einsum("jba,cjb->cja", root, apart)
     squares = np.einsum("cja,cja->cj", apart, apart)
     total = squares.sum(axis=0)
-    inflation = np.maximum(total / df, 1e-3 * np.median(total / df))
-    shares = (squares / np.maximum(total, np.finfo(float).tiny)).mean(axis=1)
-    freedom = 1 / np.maximum((shares**2).sum(), np.finfo(float).tiny) - means
+    # Items without responses in a group have hardly any, and are not pooled.
+    least = LEAST_INFLATION * np.median(total)
+    pooled = total >= least
+    inflation = np.maximum(total, least) / df
+    shares = (squares[:, pooled] / np.maximum(total[pooled], tiny)).mean(axis=1)
+    freedom = 1 / np.maximum((shares**2).sum(), tiny) - means
     if not freedom > 0:
         unknown = np.full(items, np.nan)
         return StepTests(unknown, df, unknown)
     covariance = np.einsum("cja,cjb->jab", apart, apart)
-    prior, level = _pooled(inflation, freedom * df)
+    prior, level = _pooled(inflation[pooled], freedom * df)
     prior = prior / df
-    common = covariance.mean(axis=0) * level / inflation.mean()
+    common = covariance[pooled].mean(axis=0) * level / inflation[pooled].mean()
     share = prior / (prior + freedom)
     covariance = positive_definite(share * common + (1 - share) * covariance)
     applied = np.linalg.solve(covariance, gap[:, :, None])[:, :, 0]
