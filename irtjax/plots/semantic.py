@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from irtjax.data.wording import counted
-from irtjax.plots.style import INK, PALETTE, new_figure, title
+from irtjax.plots.style import PALETTE, legend_below, new_figure, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def plot_semantic_space(space: SemanticSpace) -> Figure:
     """Draws tetrachoric and residual correlations by the cosine of items' features.
 
-    Left: a point for each pair of items. Of few subjects tetrachoric correlations are
-    spread from -1 to 1 by chance, so the other panels have means of bins of as many
-    pairs each, with the band of simulated tables of one ability.
+    Left: a point for each pair of items. With few subjects tetrachoric correlations
+    range from -1 to 1 by chance. The other panels therefore have means over bins with
+    equal numbers of pairs, and the band of simulated tables of one ability.
 
     Args:
         space: What `irtjax.semantic_space` returned.
@@ -41,6 +41,7 @@ def plot_semantic_space(space: SemanticSpace) -> Figure:
     title(left, "Pairs of items", f"{number}, {counted(space.subjects, 'subject')}")
     for axes, name in zip(others, ("tetrachoric", "residual"), strict=True):
         _draw_means(axes, space, name)
+    legend_below(figure, others[:1], 2)
     left.set_ylim(-1.05, 1.05)
     for axes in (left, *others):
         axes.set_xlabel("Cosine of features")
@@ -60,7 +61,6 @@ def _draw_means(axes: Axes, space: SemanticSpace, name: str) -> None:
     mean = rows[name].to_numpy()
     axes.plot(middle, mean, color=PALETTE[0], marker="o", ms=4, label="responses")
     axes.set_ylabel(f"Mean {name} correlation")
-    axes.legend(fontsize=8, frameon=False, labelcolor=INK)
     value, low, high = space.correlation[name]
     text = f"with cosines: r = {value:.3f}"
     band_text = f"; one ability: {low:.3f} to {high:.3f}" if np.isfinite(low) else ""
