@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from irtjax.validity.rasch import Rasch
 
 #: What `--out` writes.
-TABLES = ("rasch.csv",)
+TABLES, FIGURE = ("rasch.csv",), "rasch.png"
 #: Items that the screen shows, and that a sentence names.
 MOST_ITEMS, MOST_NAMES = 8, 5
 
@@ -47,7 +48,9 @@ def rasch_command(
             metavar="MODEL",
         ),
     ] = None,
-    out: Annotated[Path | None, opt.out("DIR", "Folder for rasch.csv.")] = None,
+    out: Annotated[
+        Path | None, opt.out("DIR", "Folder for rasch.csv and rasch.png.")
+    ] = None,
     seed: opt.Seed = 0,
     *,
     output: opt.Output,
@@ -67,11 +70,22 @@ def rasch_command(
 
         result = rasch(table, groups, model=model, key=seed)
         if out is not None:
-            write_files({out / TABLES[0]: result.table})
+            _write(out, result)
     if output.json:
         print_json(_document(result))
     elif not output.quiet:
-        _show(result, [] if out is None else [written(out, TABLES)])
+        _show(result, [] if out is None else [written(out, (*TABLES, FIGURE))])
+
+
+def _write(out: Path, result: Rasch) -> None:
+    """Writes the items, and of two groups the figure, both or none."""
+    from irtjax import plots
+
+    contents: dict[Path, Any] = {out / TABLES[0]: result.table}
+    if len(result.groups) == 2:
+        figure = plots.plot_rasch(result)
+        contents[out / FIGURE] = functools.partial(plots.save_figure, figure)
+    write_files(contents, stale=[out / FIGURE])
 
 
 def _document(result: Rasch) -> dict[str, Any]:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from irtjax.plots.multilevel import plot_correlations as plot_correlations
     from irtjax.plots.multilevel import plot_profiles as plot_profiles
     from irtjax.plots.parameters import plot_item_parameters as plot_item_parameters
+    from irtjax.plots.rasch import plot_rasch as plot_rasch
     from irtjax.plots.response_matrix import (
         plot_response_matrix as plot_response_matrix,
     )
@@ -81,6 +82,7 @@ __all__ = [
     "plot_rank_flow",
     "plot_rank_ribbons",
     "plot_ranked",
+    "plot_rasch",
     "plot_response_matrix",
     "plot_semantic_space",
     "plot_sources",
@@ -118,6 +120,7 @@ __getattr__ = loader(
         "irtjax.plots.multilevel": "plot_abilities_by_group plot_correlations"
         " plot_profiles",
         "irtjax.plots.parameters": "plot_item_parameters",
+        "irtjax.plots.rasch": "plot_rasch",
         "irtjax.plots.response_matrix": "plot_response_matrix",
         "irtjax.plots.semantic": "plot_semantic_space",
         "irtjax.plots.shrink": "plot_subset_errors",

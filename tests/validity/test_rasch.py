@@ -489,6 +489,7 @@ def test_the_command_prints_a_verdict_and_writes_items(tmp_path):
     result = CliRunner().invoke(app, [*call, "--out", str(out)])
     assert result.exit_code == 0, result.output
     assert "Andersen" in result.output and "b less a" in result.output
+    assert (out / "rasch.png").stat().st_size > 0
     with (out / "rasch.csv").open() as file:
         assert [row["item"] for row in csv.DictReader(file)] == [
             f"q{k}" for k in range(1, 6)
