@@ -176,8 +176,6 @@ def _responses(
     table: ResponseTable,
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     """Responses, where they exist, and a note on missing ones."""
-    if table.trials is not None and np.max(table.trials) > 1:
-        raise ValueError("M2 needs one response in a cell, not shares of trials")
     values, observed = table.stored.dense
     seen = np.asarray(observed, bool)
     if seen.all():

@@ -76,6 +76,16 @@ class FittedCurves(NamedTuple):
 def _check(fit: Calibration, table: ResponseTable) -> None:
     """Refuses models without M2, and tables of other items."""
     check_one_ability(fit.model, "M2")
+    if table.trials is not None and np.max(table.trials) > 1:
+        raise ValueError(
+            "M2 needs one response in a cell, and these are counts: fit single runs,"
+            " such as the first, trials='first'"
+        )
+    if table.kind == "continuous":
+        raise ValueError(
+            "M2 needs responses in categories, and these are continuous: join scores"
+            " into categories, then fit again"
+        )
     if fit.multilevel or fit.parameters.theta is not None:
         raise ValueError(
             "M2 needs items estimated as parameters and abilities integrated out: fit"

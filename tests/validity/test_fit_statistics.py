@@ -220,6 +220,9 @@ def test_missing_responses(lsat7, fits):
     assert result.notes[0].startswith("Items are missing together: the 997 of 1,000")
     values[1:, :2] = np.nan
     values[0] = 1
+    counts = lsat7.replace(trials=np.full(lsat7.values.shape, 2))
+    with pytest.raises(ValueError, match="these are counts: fit single runs"):
+        irtjax.fit_statistics(fits[1], counts)
     with pytest.raises(ValueError, match="1 of 1,000 subjects responded to every"):
         irtjax.fit_statistics(fits[1], irtjax.ResponseTable.from_arrays(values))
 
