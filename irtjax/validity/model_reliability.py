@@ -108,7 +108,8 @@ def model_reliability(fit: Calibration) -> ModelReliability:
     population, items = fit.parameters.population, fit.parameters.items
     mean, sd = float(population.mean), float(population.sd)
     nodes = np.linspace(-REACH, REACH, NODES)
-    theta = jnp.asarray(mean + sd * nodes, np.asarray(items[0]).dtype)
+    # Without 64 bits JAX warns of a type that it is told, not of values that have it.
+    theta = jnp.asarray((mean + sd * nodes).astype(np.asarray(items[0]).dtype))
     moments = _moments(fit.model.family, items, theta)
     score, slope, variance, information = (
         np.asarray(x, float).sum(axis=1) for x in moments
