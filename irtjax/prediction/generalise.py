@@ -265,8 +265,8 @@ def _able(
     able = {k: x for k, x in predictors.items() if isinstance(x, ByFunction)}
     if not able:
         raise ValueError(
-            f"{scheme} has items without any response, which models predict by features"
-            " alone: give features of items (--item-features FILE)"
+            f"scheme {scheme!r} leaves items without any response, which need features"
+            " of items (--item-features FILE)"
         )
     return able
 

@@ -80,7 +80,7 @@ def _names(table: pa.Table, columns: dict[str, str]) -> dict[str, str | None]:
         if names[part] is None and part != "family":
             raise ValueError(
                 f"there is no column of {part}, such as {' or '.join(usual[:2])}, among"
-                f" {', '.join(present)}: name it"
+                f" {', '.join(present)}: name it with --{part}, or columns="
             )
     return names
 
