@@ -319,35 +319,30 @@ def distances(
     items: ItemLines,
     constants: np.ndarray,
     first_line: int,
-    y: tuple[np.ndarray, np.ndarray] | None = None,
+    y: Sequence[np.ndarray] | None = None,
 ) -> Distances:
     """Distances of the items of pairs, `[M]`; `first_line` is 1 without slopes."""
-    one, two = (items.y[place] for place in (pairs.first, pairs.second))
-    sides = (
-        (1, pairs.form, pairs.first, one if y is None else y[0]),
-        (-1, pairs.other, pairs.second, two if y is None else y[1]),
-    )
-    r, total, parts = np.zeros_like(one), np.zeros(()), []
-    for sign, form, place, lines in sides:
-        matrix, *moves = line_matrices(constants[form], lines.shape[1])
+    if y is None:
+        y = [items.y[place] for place in (pairs.first, pairs.second)]
+    rows = slice(first_line, None)
+    r, total, moves, spreads = 0.0, 0.0, [], []
+    for sign, form, place, lines in (
+        (1, pairs.form, pairs.first, y[0]),
+        (-1, pairs.other, pairs.second, y[1]),
+    ):
+        matrix, *steps = line_matrices(constants[form], lines.shape[1])
         spread = items.covariance[place] @ np.swapaxes(matrix, 1, 2)
-        r = r + sign * np.einsum("mab,mb->ma", matrix, lines)
-        total = total + matrix @ spread
-        parts += [
-            (sign * np.einsum("mab,mb->ma", move, lines), move @ spread)
-            for move in moves
-        ]
-    r, total = r[:, first_line:], total[:, first_line:, first_line:]
+        r = r + sign * np.einsum("mab,mb->ma", matrix, lines)[:, rows]
+        total = total + (matrix @ spread)[:, rows, rows]
+        for step in steps:
+            moves.append(sign * np.einsum("mab,mb->ma", step, lines)[:, rows])
+            spreads.append((step @ spread)[:, rows, rows])
     applied = np.linalg.solve(total, r[:, :, None])[:, :, 0]
-    gradient = [
-        2 * np.einsum("ma,ma->m", applied, dr[:, first_line:])
-        - 2
-        * np.einsum("ma,mab,mb->m", applied, dt[:, first_line:, first_line:], applied)
-        for dr, dt in parts
-    ]
+    by_constants = np.stack(moves, axis=2)
+    gradient = 2 * np.einsum("ma,mae->me", applied, by_constants)
+    gradient -= 2 * np.einsum("ma,emab,mb->me", applied, np.stack(spreads), applied)
     square = np.einsum("ma,ma->m", applied, r)
-    moves = np.stack([dr[:, first_line:] for dr, _ in parts], axis=2)
-    return Distances(square, np.stack(gradient, axis=1), r, moves, total)
+    return Distances(square, gradient, r, by_constants, total)
 
 
 class ByDistance(NamedTuple):
@@ -359,7 +354,7 @@ class ByDistance(NamedTuple):
     limit: float
 
     def terms(
-        self, constants: np.ndarray, y: tuple[np.ndarray, np.ndarray] | None = None
+        self, constants: np.ndarray, y: Sequence[np.ndarray] | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Values `[M]` and derivatives `[M, 4]`; bisquares where there is a limit."""
         first_line = 0 if self.family.has_slope else 1
@@ -376,21 +371,14 @@ class ByDistance(NamedTuple):
     def cross(self, constants: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives `[M, 4, columns]` of `terms` in the coordinates of both items."""
         places = self.pairs.first, self.pairs.second
-        results = []
-        for side, place in enumerate(places):
-            lines = [self.items.y[p] for p in places]
-            columns = []
-            for column in range(self.items.y.shape[1]):
-                step = STEP * np.eye(self.items.y.shape[1])[column]
-                ends = []
-                for sign in (1, -1):
-                    moved = [*lines]
-                    moved[side] = lines[side] + sign * step
-                    ends.append(self.terms(constants, (moved[0], moved[1]))[1])
-                columns.append((ends[0] - ends[1]) / (2 * STEP))
-            by_line = np.stack(columns, axis=2)
-            results.append(by_line @ self.items.slopes[place])
-        return results[0], results[1]
+        parts = _differences(
+            lambda y: self.terms(constants, y)[1], [self.items.y[p] for p in places]
+        )
+        one, two = (
+            part @ self.items.slopes[place]
+            for part, place in zip(parts, places, strict=True)
+        )
+        return one, two
 
 
 class ByCurves(NamedTuple):
@@ -449,25 +437,39 @@ class ByCurves(NamedTuple):
         """Derivatives `[M, 4, columns]` of `terms` in the coordinates of both items."""
         gap, slope = self.gaps(constants)
         total, total_slope = self._totals(gap), self._totals(slope)
+
+        def both(x: Sequence[np.ndarray]) -> np.ndarray:
+            gap, slope = self.gaps(constants, x)
+            return np.concatenate([gap[..., None], slope], axis=-1)
+
         x = [self.items.x[p] for p in (self.pairs.first, self.pairs.second)]
-        results = []
-        for side in (0, 1):
-            columns = []
-            for unit in np.eye(x[side].shape[1]):
-                ends = []
-                for sign in (1, -1):
-                    moved = [*x]
-                    moved[side] = x[side] + sign * STEP * unit
-                    ends.append(self.gaps(constants, moved))
-                by_gap, by_slope = (
-                    (up - down) / (2 * STEP) for up, down in zip(*ends, strict=True)
-                )
-                columns.append(
-                    2 * np.einsum("smq,smqe,q->me", by_gap, total_slope, WEIGHTS)
-                    + 2 * np.einsum("smq,smqe,q->me", total, by_slope, WEIGHTS)
-                )
-            results.append(np.stack(columns, axis=2))
-        return results[0], results[1]
+        one, two = (
+            2 * np.einsum("smqc,smqe,q->mec", part[..., 0, :], total_slope, WEIGHTS)
+            + 2 * np.einsum("smq,smqec,q->mec", total, part[..., 1:, :], WEIGHTS)
+            for part in _differences(both, x)
+        )
+        return one, two
+
+
+def _differences(
+    function: Callable[[Sequence[np.ndarray]], np.ndarray], pair: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Derivatives of a function of two arrays in each column of either, by the last.
+
+    Central differences of analytic functions.
+    """
+    results = []
+    for side in (0, 1):
+        columns = []
+        for step in STEP * np.eye(pair[side].shape[1]):
+            ends = []
+            for sign in (1, -1):
+                moved = [*pair]
+                moved[side] = pair[side] + sign * step
+                ends.append(function(moved))
+            columns.append((ends[0] - ends[1]) / (2 * STEP))
+        results.append(np.stack(columns, axis=-1))
+    return results
 
 
 def pairs_of(
@@ -608,39 +610,23 @@ def solve_moments(
     method: str, forms: Sequence[Form], items: ItemLines, pairs: FormPairs, slope: bool
 ) -> LinkEstimate:
     """Constants of the second of two calibrations by moments, with their errors."""
-    (a, d), (other_a, other_d) = (
-        (items.y[place, :1], items.y[place, 1:])
-        for place in (pairs.first, pairs.second)
-    )
-    b, other_b = -d / a, -other_d / other_a
-    size, mean, other_mean = b.size, b.mean(), other_b.mean()
-    by_y = np.zeros((2, *items.y.shape))
-    ratio = 1.0
-    if slope and method == "mean_mean":
-        ratio = other_a.mean() / a.mean()
-        by_y[0, pairs.first, 0] = -ratio / a.sum()
-        by_y[0, pairs.second, 0] = 1 / a.sum()
-    elif slope:
-        ratio = b.std() / other_b.std()
-        for place, sign, x in ((pairs.first, 1, b), (pairs.second, -1, other_b)):
-            by_b = sign * ratio * (x - x.mean()) / (size * x.var())
-            _add_by_difficulty(by_y[0], by_b, place, items.y)
-    shift = mean - ratio * other_mean
-    by_y[1] = -other_mean * by_y[0]
-    _add_by_difficulty(by_y[1], np.full(b.shape, 1 / size), pairs.first, items.y)
-    _add_by_difficulty(by_y[1], np.full(b.shape, -ratio / size), pairs.second, items.y)
+
+    def constants(y: jax.Array) -> jax.Array:
+        one, two = y[pairs.first], y[pairs.second]
+        b, other_b = (-part[:, 1:] / part[:, :1] for part in (one, two))
+        ratio = jnp.ones(())
+        if slope and method == "mean_mean":
+            ratio = two[:, 0].mean() / one[:, 0].mean()
+        elif slope:
+            ratio = b.std() / other_b.std()
+        return jnp.stack([ratio, b.mean() - ratio * other_b.mean()])
+
+    y = jnp.asarray(items.y)
+    by_y = np.asarray(jax.jacrev(constants)(y))
     derivative = np.zeros((2, 2, *items.x.shape))
     derivative[1] = np.einsum("eny,nyx->enx", by_y, items.slopes)
-    return with_errors(np.array([[1.0, 0.0], [ratio, shift]]), derivative, forms)
-
-
-def _add_by_difficulty(
-    target: np.ndarray, by_b: np.ndarray, place: np.ndarray, y: np.ndarray
-) -> None:
-    """Adds derivatives in difficulties b = -d / a to those in (a, d)."""
-    a = y[place, :1]
-    target[place, 1:] += -by_b / a
-    target[place, 0] += np.sum(by_b * y[place, 1:] / a**2, axis=1)
+    both = np.stack([np.array([1.0, 0.0]), np.asarray(constants(y))])
+    return with_errors(both, derivative, forms)
 
 
 def with_errors(

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -75,9 +76,6 @@ class Link(HasTable):
             theta_first = A theta + B, `reference`: the version that it is linked to,
             and the number of `common` items, or of subjects if these link it.
         covariance: `[2 versions, 2 versions]` of A and B of all versions.
-        abilities: Subjects of all versions on the first scale, with linking errors;
-            expected scores are those on the items of the first. The version follows
-            the name of subjects of several.
         method: Name of the method.
         estimate: Constants with their derivatives in the items' coordinates.
         fits: The calibrations, by `constants["version"]`.
@@ -88,12 +86,22 @@ class Link(HasTable):
     table: pa.Table
     constants: pa.Table
     covariance: np.ndarray
-    abilities: Abilities
     method: str
     estimate: LinkEstimate
     fits: tuple[Calibration, ...]
     forms: tuple[Form, ...]
     notes: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def abilities(self) -> Abilities:
+        """Subjects of all versions on the first scale, with linking errors.
+
+        Expected scores are those on the items of the first. The version follows the
+        name of subjects of several.
+        """
+        names = self.constants["version"].to_pylist()
+        with jax.enable_x64(True):
+            return linked_abilities(self.fits, names, self.forms, self.estimate)
 
     @property
     def A(self) -> float:
@@ -253,13 +261,11 @@ def link(
             robust = _estimate(common, lines, "robust", chain)
         pairs = pairs_of(forms, usable, common.item_pairs)
         table = _drift(common, lines, pairs, robust if has_errors else None, fdr)
-        abilities = linked_abilities(fits, names, forms, estimate)
     notes += _notes(common, robust.dispersion, has_errors)
     return Link(
         table,
         _constants(common, estimate),
         estimate.covariance,
-        abilities,
         method,
         estimate,
         tuple(fits),
