@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
 
 #: Columns of the item table that depend on the scale.
-_COLUMNS = re.compile(r"(discrimination|intercept|difficulty)(?:_(\d+))?(_se)?")
+_COLUMNS = re.compile(
+    r"(discrimination|intercept|difficulty|category_slope|category_intercept)"
+    r"(?:_(\d+))?(_se)?"
+)
 
 
 class Rescaling(NamedTuple):
@@ -69,7 +72,9 @@ def moved_item(
     slope = item.discrimination
     slope = slope / scale if family.has_slope else slope
     intercept = (item.intercept.T - slope.T * shift).T
-    return item._replace(discrimination=slope, intercept=intercept)
+    moved = item._replace(discrimination=slope, intercept=intercept)
+    # With what follows from these, such as the slopes of categories.
+    return family.complete({x.name: getattr(moved, x.name) for x in family.parameters})
 
 
 def check_one_scale(fit: Calibration) -> None:
@@ -189,13 +194,17 @@ def _item_table(
         errors = errors_of_parameters(
             fit.model, fit.parameters.items, fit.item_covariance
         )
-    slope = np.asarray(fit.parameters.items.discrimination, float)
+    items = fit.parameters.items
+    slope = np.asarray(items.discrimination, float)
     for column in table.column_names:
         match = _COLUMNS.fullmatch(column)
         if not match:
             continue
         name, number, is_error = match.groups()
-        if not is_error:
+        if not is_error and name.startswith("category"):
+            of_category = np.asarray(getattr(items, name), float)
+            table = _replaced(table, column, of_category[:, int(number) - 1])
+        elif not is_error:
             (value,) = floats(table, column)
             moved = {
                 "discrimination": value / (scale if fit.model.family.has_slope else 1),

@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import optimize
@@ -11,6 +12,7 @@ from scipy.special import expit
 from typer.testing import CliRunner
 
 import irtjax
+from irtjax.calibration.rescaled import moved_item
 from irtjax.cli.app import app
 from irtjax.validity.link_estimation import (
     NODES,
@@ -348,6 +350,26 @@ def linked(base):
     old, new = halves(base, seed=5)
     new = dataclasses.replace(new, ability_shared=base.ability_shared)
     return irtjax.link(old, new), new
+
+
+@pytest.mark.parametrize(
+    "model", ["rasch", "2pl", "3pl", "graded", "partial_credit", "nominal"]
+)
+def test_moved_items_respond_as_before(model):
+    settings = () if "pl" in model or model == "rasch" else (4,)
+    family = irtjax.MODELS[model](*settings).family
+    size = sum(x.columns for x in family.parameters)
+    item = family.constrain(np.random.default_rng(0).normal(size=size) / 3)
+    scale = A if family.has_slope else 1.0
+    item_moved = moved_item(family, item, scale, B)
+    for theta in (-1.0, 0.5):
+        before = family.natural(item, jnp.asarray(theta))
+        after = family.natural(item_moved, jnp.asarray(scale * theta + B))
+        np.testing.assert_allclose(after, before, atol=2e-6)
+    # All parts of the record follow from the coordinates.
+    again = family.constrain(family.unconstrain(item_moved))
+    for one, other in zip(item_moved, again, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_a_rescaled_copy_has_the_items_of_the_first(base):
