@@ -171,6 +171,18 @@ def test_a_target_out_of_reach_has_a_sentence():
     said = known.warnings(known.design(30, reliability=0.95))
     assert "reliability 0.95 cannot be reached: 30 items" in said[0]
     assert known.warnings(known.design(30, reliability=0.7)) == ()
+    # The book's difficulties (seed 42): all its 50 items give at most .898.
+    state = np.random.RandomState(42)
+    difficulty = state.normal(0, 1, 100), state.normal(0, 1.5, 50)
+    bank = rasch_bank(50)
+    bank = ItemBank.create(
+        bank.model,
+        bank.items._replace(intercept=jnp.asarray(-difficulty[1])),
+        Population(jnp.array(0.0), jnp.array(1.0)),
+    )
+    book = label(bank, 50, None, None, {})
+    (said,) = book.warnings(book.design(50, reliability=0.95))
+    assert "(reliability 0.898)" in said
 
 
 @pytest.mark.slow
