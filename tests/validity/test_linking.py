@@ -440,3 +440,22 @@ def test_what_cannot_be_rescaled_is_refused_in_a_line(linked, base):
     link, _ = linked
     with pytest.raises(ValueError, match="has not this fit: rescale one"):
         base.rescaled(link)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["robust", "weighted", "stocking_lord"])
+def test_intervals_of_constants_hold_their_level(base, method):
+    """Of 200 pairs of versions: three binomial errors of .95 are .046."""
+    a, d = truth(base)
+    covered = []
+    for seed in range(200):
+        old = version(base, *drawn(a, d, 2 * seed))
+        new = version(base, *drawn(*moved(a, d), 2 * seed + 1), tag="'")
+        result = irtjax.link(old, new, method=method)
+        gaps = np.array([result.A - A, result.B - B])
+        covered.append(np.abs(gaps) < 1.96 * np.array([result.A_se, result.B_se]))
+    share = np.mean(covered, axis=0)
+    # A dispersion that is estimated from the items widens the robust intervals.
+    assert (share > 0.904).all() and (
+        share < (1 if method == "robust" else 0.996)
+    ).all()
