@@ -89,6 +89,30 @@ def test_a_residual_network_has_the_dependent_pair_alone(dependent):
     assert sum(edge["q_value"] < 0.05 for edge in plain) > 10
 
 
+@pytest.mark.slow
+def test_a_dependent_pair_gives_its_neighbours_no_edges():
+    """Given ability, two items have an Ising model with a weight of 1.5."""
+    rng = np.random.default_rng(0)
+    pair = np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
+    weights, shares = [], []
+    for _ in range(20):
+        slope, intercept = rng.uniform(0.8, 1.6, ITEMS), rng.normal(0, 0.8, ITEMS)
+        logits = rng.normal(size=(5000, 1)) * slope + intercept
+        right = (rng.random(logits.shape) < expit(logits)).astype(int)
+        energy = logits[:, :2] @ pair.T + 1.5 * (pair - 0.5).prod(axis=1)
+        right[:, :2] = pair[(energy + rng.gumbel(size=energy.shape)).argmax(axis=1)]
+        table = irtjax.ResponseTable.from_arrays(right)
+        edges = irtjax.network(table, residual=True).edges.to_pylist()
+        significant = [x for x in edges if x["q_value"] < 0.05]
+        weights.append(significant[0]["weight"])
+        shares.append(1 - 1 / len(significant))
+    # 5 % of the edges are false, within three errors of 20 tables, a tenth of which
+    # have half of their edges false.
+    assert np.mean(shares) < 0.05 + 3 * 0.034
+    # An error of a weight is .08.
+    assert np.mean(weights) == pytest.approx(1.5, abs=3 * 0.08 / 20**0.5)
+
+
 def test_a_network_predicts_better_where_there_is_no_common_ability():
     """Each response depends on the one before: a chain is an Ising model."""
     rng = np.random.default_rng(1)
