@@ -146,12 +146,12 @@ def _show(result: Rasch, place: list[str]) -> None:
         between = f"{second} less {first}"
         screen.show_table("", ["item", "difficulty", between, "q"], cells)
     test = result.andersen or result.wald
-    alone = 0 if test is None else test.left_out
-    if alone:
+    num_left_out = 0 if test is None else test.left_out
+    if num_left_out:
         names = [x["item"] for x in rows if x.get("difference_se", 0) is None]
         place = [
-            f"The test of groups leaves out {counted(alone, 'item')} that a group does"
-            f" not compare{': ' * bool(names)}{listing(names, MOST_NAMES)}.",
+            f"The test of groups leaves out {counted(num_left_out, 'item')} that a"
+            f" group does not compare{': ' * bool(names)}{listing(names, MOST_NAMES)}.",
             *place,
         ]
     left = sum(row["difficulty"] is None for row in rows)

@@ -329,7 +329,7 @@ def _with_quarters(table: ResponseTable, name: str) -> ResponseTable:
     if numbers is None:
         return table
     groups = quarters_of(numbers)
-    ordered, order = np.asarray(groups.names), np.argsort(numbers, kind="stable")
+    names, order = np.asarray(groups.names), np.argsort(numbers, kind="stable")
     first = np.unique(groups.codes[order], return_index=True)[1]
     last = [*first[1:], len(order)]
     ranges = [
@@ -337,7 +337,7 @@ def _with_quarters(table: ResponseTable, name: str) -> ResponseTable:
         for text, low, high in zip(groups.names, first, last, strict=True)
     ]
     note = f"groups by {name}: {', '.join(ranges)}"
-    facets = {**table.subject_facets, name: ordered[groups.codes]}
+    facets = {**table.subject_facets, name: names[groups.codes]}
     return table.replace(subject_facets=facets, notes=(*table.notes, note))
 
 

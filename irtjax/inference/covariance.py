@@ -487,7 +487,7 @@ def information_matrix(
     population: Population,
     nodes: Float[Array, " nodes"],
 ) -> Float[Array, "coordinates coordinates"]:
-    """The observed information of all coordinates, the population as known.
+    """The observed information of all coordinates, the population fixed.
 
     Rows are those of the flattened coordinates; see `item_covariance` for arguments.
     That of a fixed coordinate is that of the identity.

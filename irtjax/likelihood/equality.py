@@ -1,9 +1,9 @@
 """Equality constraints between the coordinates of items, and their Newton step.
 
 Items of a set have some coordinates in common, such as an item divided by groups of
-subjects whose slope is the same in each. The curvature of a set is an arrow: the
-coordinates of each item alone are eliminated by their Schur complement, and the sums
-of these over the set determine the step of the common ones.
+subjects whose slope is the same in each. The curvature of a set is an arrow matrix. The
+other coordinates of each item are eliminated by their Schur complement. The sums of
+these complements over the set determine the step of the common coordinates.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def improve_equal_items(
     curvature = jnp.where(free_pairs, curvature, identity)
     equal, total = constraints.equal, constraints.total
     common = equal[:, :, None] & equal[:, None, :]
-    alone = ~equal[:, :, None] & ~equal[:, None, :]
-    blocks = jnp.where(alone, curvature, identity)
+    own = ~equal[:, :, None] & ~equal[:, None, :]
+    blocks = jnp.where(own, curvature, identity)
     border = jnp.where(~equal[:, :, None] & equal[:, None, :], curvature, 0)
     inner = positive_definite_solve(blocks, jnp.where(equal, 0, gradient))[0]
     solve = jax.vmap(lambda x: positive_definite_solve(blocks, x)[0], 2, 2)

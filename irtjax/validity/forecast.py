@@ -262,8 +262,10 @@ def _models(
     """The models with all covariates, and what was left out."""
     chosen = parameters, tokens, date
     if not any(chosen):
-        options = "--parameters, --tokens or --date"
-        raise ValueError(f"name a column of a covariate: {options}")
+        raise ValueError(
+            "no covariate: give a column as parameters, tokens or date (--parameters,"
+            " --tokens, --date)"
+        )
     names = subjects_in(columns, name)
     place = places_of(names, fit.subject_names)
     in_fit = place >= 0

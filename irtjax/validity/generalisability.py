@@ -343,7 +343,9 @@ def _columns(
         labels = data.column_names if isinstance(data, pa.Table) else [*data]
         if name not in labels:
             others = ", ".join(labels)
-            raise ValueError(f"there is no column {name!r} among {others}: name it")
+            raise ValueError(
+                f"there is no column {name!r}; there are {others}: name one of these"
+            )
         column = data[name]
         column = column if isinstance(column, pa.ChunkedArray) else pa.array(column)
         columns[name] = column
@@ -412,12 +414,12 @@ def _check_crossed(effects: Effects, subject: str, nested: Mapping[str, str]) ->
     """Refuses two effects with the same levels, whose variances have only a sum."""
     for one, other in itertools.combinations(range(len(effects.names)), 2):
         size = effects.sizes[one]
-        both = effects.codes[one] * effects.sizes[other] + effects.codes[other]
-        if size != effects.sizes[other] or len(np.unique(both)) != size:
+        pairs = effects.codes[one] * effects.sizes[other] + effects.codes[other]
+        if size != effects.sizes[other] or len(np.unique(pairs)) != size:
             continue
         first, second = effects.names[one], effects.names[other]
-        alone = [x for x in (*second, *first) if (x in first) != (x in second)]
-        outer = [x for x in alone if x != subject]
+        facets = [x for x in (*second, *first) if (x in first) != (x in second)]
+        outer = [x for x in facets if x != subject]
         inside = len(first) == 1 and {*first, *outer} == {*second}
         if inside and outer[0] not in nested:
             pair = {first[0]: outer[0]}

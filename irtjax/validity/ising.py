@@ -129,8 +129,8 @@ def fit_pseudolikelihood(right: np.ndarray, offset: np.ndarray | float = 0.0) ->
 
     def gathered(scores):
         """Derivatives by parameters from those by [j, k] and by [k, j]."""
-        both = scores + np.where(diagonal, 0, np.swapaxes(scores, -1, -2))
-        return both[..., *upper]
+        total = scores + np.where(diagonal, 0, np.swapaxes(scores, -1, -2))
+        return total[..., *upper]
 
     def value(x):
         eta = logits(x)

@@ -214,27 +214,27 @@ def _highest(
     ridge = 1e-9 * len(design) * np.eye(size)
 
     def at(beta, sums, seen):
-        """Log-likelihoods, Newton's steps and half of what they promise."""
+        """Log-likelihoods, Newton's steps, and twice the gains that they predict."""
         value, chance, spread = _bernoulli(design @ beta, seen)
         gradient = sums - design.T @ chance
         hessian = (products.T @ spread).T.reshape(-1, size, size) + ridge
         step = np.linalg.solve(hessian, gradient.T[:, :, None])[:, :, 0].T
         return (sums * beta).sum(axis=0) - value, step, (gradient * step).sum(axis=0)
 
-    value, step, gain = at(beta, sums, seen)
+    value, step, twice = at(beta, sums, seen)
     for _ in range(STEPS):
-        items = np.flatnonzero(gain / 2 > TOLERANCE * np.maximum(1, np.abs(value)))
+        items = np.flatnonzero(twice / 2 > TOLERANCE * np.maximum(1, np.abs(value)))
         if not items.size:
             break
         trial = beta[:, items] + np.clip(step[:, items], -2, 2)
         trial = np.clip(trial, -LARGEST, LARGEST)
         observed = None if seen is None else seen[:, items]
-        reached, after, promised = at(trial, sums[:, items], observed)
+        reached, after, predicted = at(trial, sums[:, items], observed)
         better = reached >= value[items]
         moved, short = items[better], items[~better]
         beta[:, moved], value[moved] = trial[:, better], reached[better]
-        step[:, moved], gain[moved] = after[:, better], promised[better]
-        step[:, short], gain[short] = step[:, short] / 2, gain[short] / 2
+        step[:, moved], twice[moved] = after[:, better], predicted[better]
+        step[:, short], twice[short] = step[:, short] / 2, twice[short] / 2
     return value, beta
 
 

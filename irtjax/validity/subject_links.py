@@ -136,9 +136,9 @@ def solve_subjects(
         other, moved = by_x[:, k] @ shared.rest[k], by_scale[k, 2:] @ shared.scale[k]
         own[2:, 2:] += other @ other.T
         total[2:, 2:] += other @ other.T + moved @ moved.T
-    both = np.stack([np.array([1.0, 0.0]), constants])
+    of_forms = np.stack([np.array([1.0, 0.0]), constants])
     by_items = np.zeros((2, 2, *shape))
-    return LinkEstimate(both, by_items, own, by_scale, total, dispersion, own)
+    return LinkEstimate(of_forms, by_items, own, by_scale, total, dispersion, own)
 
 
 def _minimum_at(

@@ -102,7 +102,7 @@ def test_planted_slopes_are_covered_and_later_models_predicted(planted):
 @pytest.mark.parametrize(
     ("changes", "settings", "message"),
     [
-        ({}, {}, "name a column of a covariate: --parameters"),
+        ({}, {}, "no covariate: give a column as parameters"),
         ({}, {"tokens": "none"}, "no column 'none' of subjects among"),
         ({"size": ["x"] * 60}, {"parameters": "size"}, "'x' is no number"),
         ({"size": [0] * 60}, {"parameters": "size"}, "0 is not above 0"),

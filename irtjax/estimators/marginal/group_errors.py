@@ -58,7 +58,7 @@ def estimates_of_groups(
     method, point = solution.method, solution.fit.state.best
     evidence, _ = evidence_of(point, solution.fit.parameters.population)
     data = dataclasses.replace(padded.data, evidence=evidence[method.codes])
-    # Populations are known there: `GroupPosteriors` adds the errors of groups.
+    # Populations are fixed there: `GroupPosteriors` adds their errors.
     with_evidence = dataclasses.replace(padded, data=data, anchored=False)
     estimates = item_estimates(
         with_evidence,
@@ -306,15 +306,15 @@ def _information(problem, method, point, population, carry) -> tuple[Array, Arra
     return -cross, -own
 
 
-def _alone(covariance: Covariance) -> tuple[np.ndarray, np.ndarray]:
-    """Blocks of what the items do not share, and the rows of what they share."""
+def _own_blocks(covariance: Covariance) -> tuple[np.ndarray, np.ndarray]:
+    """Blocks of the errors that items do not share, and rows of those they share."""
     items, shared = np.asarray(covariance.items), np.asarray(covariance.shared)
     return items - np.einsum("rja,rjb->jab", shared, shared), shared
 
 
 def _applied(covariance: Covariance, vectors: np.ndarray) -> np.ndarray:
     """The covariance of all items times vectors `[count, items, columns]`."""
-    own, shared = _alone(covariance)
+    own, shared = _own_blocks(covariance)
     along = np.einsum("rja,vja->rv", shared, vectors)
     return np.einsum("jab,vjb->vja", own, vectors) + np.einsum(
         "rv,rja->vja", along, shared
