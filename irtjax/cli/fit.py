@@ -181,7 +181,10 @@ def _read_and_fit(files, reading: opt.Reading, job: Job, progress: ProgressLine)
     progress("read")
     table = reading.read(files)
     seconds = time.perf_counter() - began
-    return calibrate(table, job, reading, progress, seconds), table
+    calibration = calibrate(table, job, reading, progress, seconds)
+    from irtjax.fitting.groups import divided_as
+
+    return calibration, divided_as(calibration, table)
 
 
 def _check(job: Job) -> None:

@@ -65,17 +65,20 @@ def split_items(
     cut = lambda array: None if array is None else array[:, columns]
     facets = {name: x[columns] for name, x in table.item_facets.items()}
     observed = cut(table.observed)
+    items = [*table.items[common].tolist(), *new]
+    before = dict(zip(items, table.items[columns].tolist(), strict=True))
+    of_new = lambda by_item: {x: by_item[y] for x, y in before.items() if y in by_item}
     return table.replace(
-        items=as_labels([*table.items[common].tolist(), *new]),
+        items=as_labels(items),
         values=np.where(answers, table.values[:, columns], 0),
         observed=answers if observed is None else observed & answers,
         trials=cut(table.trials),
         lengths=cut(table.lengths),
         item_facets={**facets, "item": table.items[columns]},
-        item_texts=None,
-        item_ids=None,
-        item_contents=None,
-        reversed_scores=None,
+        item_texts=of_new(table.item_texts),
+        item_ids=of_new(table.item_ids),
+        item_contents=of_new(table.item_contents),
+        reversed_scores=of_new(table.reversed_scores or {}) or None,
         answers=None,
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from irtjax.calibration.calibration import Calibration
 from irtjax.data.arrays import as_labels
 from irtjax.data.split_items import split_items
 from irtjax.data.table import ResponseTable
@@ -129,6 +130,24 @@ def with_populations(
         free_names=tuple(parameters),
         is_free=jnp.asarray(np.array(is_free)[sets]),
     )
+
+
+def divided_as(fit: Calibration, table: ResponseTable) -> ResponseTable:
+    """The responses of a fit with the items that it divided by group, if it did.
+
+    Args:
+        fit: The fit.
+        table: The responses that it was made of, with items as they were read.
+    """
+    if not fit.options.get("free_by_group"):
+        return table
+    facet = fit.options["groups"]
+    labels = fit.abilities.table.column("population").to_pylist()
+    by_subject = dict(zip(fit.subject_names.tolist(), labels, strict=True))
+    own = np.array([by_subject[x] for x in table.subjects.tolist()])
+    table = table.replace(subject_facets={**table.subject_facets, facet: own})
+    items = table.items[~np.isin(table.items, fit.item_names)].tolist()
+    return split_items(table, items, by=facet)
 
 
 def _names_by_item(

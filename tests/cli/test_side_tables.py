@@ -293,3 +293,28 @@ def test_a_text_among_numbers_of_groups_is_refused(tmp_path):
     options = StructureOptions(groups="value", subject_table=path)
     with pytest.raises(ValueError, match="--groups value, '.*': 'big' is not a number"):
         options.read(small_table())
+
+
+@pytest.mark.slow
+def test_a_fit_with_a_parameter_free_by_group_has_a_page_and_an_audit(tmp_path):
+    table = small_table()
+    rows = [
+        (subject, item, int(table.values[i, j]))
+        for i, subject in enumerate(table.subjects)
+        for j, item in enumerate(table.items)
+    ]
+    names = ("subject", "item", "score")
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+    pyarrow.csv.write_csv(pa.table(columns), tmp_path / "responses.csv")
+    group = ["a", "b"] * (SUBJECTS // 2)
+    side = with_column(tmp_path / "subjects.csv", group)
+    free = tmp_path / "free.csv"
+    item = table.items[0]
+    free.write_text(f"item,parameter\n{item},intercept\n")
+    of_groups = "--groups", "value", "--subject-table", side, "--free-by-group", free
+    out = tmp_path / "out"
+    made = run("fit", tmp_path / "responses.csv", "--out", out, *of_groups)
+    assert made.exit_code == 0, made.output
+    assert f"{item} [b]" in (out / "items.csv").read_text()
+    assert (out / "report.html").is_file()
+    assert run("audit", out).exit_code == 0
