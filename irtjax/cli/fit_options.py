@@ -177,8 +177,8 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
         ),
         FitOption(
             "free_by_group",
-            "With --groups: item parameters that each group has of its own, of all"
-            " items; or a table with columns item and parameter, a row for each.",
+            "With --groups: item parameters to estimate in each group, of all items; or"
+            " a table with the columns item and parameter, a row for each.",
             metavar="A,B|FILE",
             side=True,
         ),

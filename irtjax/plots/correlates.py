@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def plot_correlates(result: Correlates, most: int = 40) -> Figure:
     """Draws each correlation as observed and without errors, the largest on top.
 
-    The band has correlations that count as none. Pairs without a correlation are left
-    out.
+    The grey band has the correlations that count as no relation. Pairs without a
+    correlation are left out.
 
     Args:
         result: What `irtjax.correlates` returned.

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def plot_generalisation(result: Generalisation) -> Figure:
-    """Draws the area under the curve of each model by scheme, beside the baselines.
+    """Draws the area under the curve of each model and of the baselines by scheme.
 
-    Bars are the intervals of `result.level`. Grey are baselines: a model whose interval
-    is at theirs predicts no more than means of subjects and items.
+    Bars are intervals at `result.level`. Baselines are grey: a model whose interval
+    overlaps theirs may predict no better than means of subjects and items.
 
     Args:
         result: What `irtjax.generalise` returned.

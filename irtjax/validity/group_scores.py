@@ -446,12 +446,12 @@ def number_scores(
     """Scores of items whose parameters change with a number of the subjects.
 
     Args:
-        right: See `group_steps`, as for the others without a line here.
-        seen: .
-        codes: Group of each subject, each with its own population.
-        number: Of each subject.
-        normals: .
-        nodes: .
+        right: 0 and 1; 0 where missing.
+        seen: 1 where observed; None if all are.
+        codes: Group of each subject; each group has its own population.
+        number: Number of each subject, such as its size.
+        normals: The estimates.
+        nodes: Standardised nodes, equally spaced.
         at: Parameters (a, d) of the items tested, common to all groups.
     """
     score, information, regressed = 0.0, 0.0, []
