@@ -14,8 +14,9 @@ import jax
 import numpy as np
 from scipy.stats import chi2
 
+from irtjax.calibration.flags import CONSTANT
 from irtjax.data.frames import HasTable
-from irtjax.data.wording import counted
+from irtjax.data.wording import counted, listing
 from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity.link_estimation import (
     NODES,
@@ -57,6 +58,8 @@ METHODS = (
 )
 #: Methods by distances that count errors of items.
 BY_ERRORS = "robust", "weighted"
+#: Items that a note names.
+MOST_NAMES = 5
 #: Common items below which a note says that they are few.
 FEW = 10
 #: Dispersion of items between versions above which a note states it.
@@ -328,6 +331,15 @@ def _usable(
                 f" {method!r} requires: fit it with standard_errors='observed', or use"
                 " method='stocking_lord'"
             )
+        constant = mask & np.isin(form.items, _constant(fit))
+        if constant.any() and method not in BY_ERRORS:
+            # Their parameters are those of the prior, and all items weigh alike.
+            mask &= ~constant
+            left = listing(form.items[constant].tolist(), MOST_NAMES)
+            notes.append(
+                f"{counted(constant.sum(), 'item')} all right or all wrong in"
+                f" calibration {name}: left out ({left})"
+            )
         usable.append(mask & some if some.any() else mask)
         if some.any() and (mask & ~some).any():
             count = int((mask & ~some).sum())
@@ -340,6 +352,13 @@ def _usable(
                 " A is more precise with method='em'"
             )
     return usable, notes
+
+
+def _constant(fit: Calibration) -> list[str]:
+    """Items of a calibration whose responses are all right or all wrong."""
+    table = fit.items.table
+    rows = zip(*(table[x].to_pylist() for x in ("item", "flags")), strict=True)
+    return [item for item, text in rows if {*CONSTANT} & {*(text or "").split("; ")}]
 
 
 def _tree(

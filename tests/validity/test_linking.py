@@ -232,6 +232,32 @@ def test_several_versions_are_linked_through_those_between(base, method, chain):
     assert (error[3] > scales[3][0] * error[0] * 0.9).all()
 
 
+@pytest.mark.parametrize("method", ["mean_sigma", "stocking_lord", "weighted"])
+def test_an_item_all_right_in_a_version_counts_by_its_error_or_not(base, method):
+    """Its parameters are those of the prior: a mean of difficulties would follow it."""
+    a, d = truth(base)
+    new_a, new_d = moved(a, d)
+    new_a[3], new_d[3] = 0.5, 4.5
+    new = version(base, new_a, new_d, tag="'")
+    table = new.items.table
+    flags = ["all right" if k == 3 else "" for k in range(ITEMS)]
+    place = table.column_names.index("flags")
+    items = dataclasses.replace(
+        new.items, table=table.set_column(place, "flags", [flags])
+    )
+    covariance = new.item_covariance.copy()
+    covariance[3] = np.diag([1.3, 1.8])
+    new = dataclasses.replace(new, items=items, item_covariance=covariance)
+    result = irtjax.link(version(base, a, d), new, method=method)
+    out = "1 item all right or all wrong in calibration 2: left out (q3)"
+    if method == "weighted":
+        assert out not in result.notes and result.table.num_rows == ITEMS
+        assert abs(result.A - A) < result.A_se and abs(result.B - B) < result.B_se
+    else:
+        assert out in result.notes
+        np.testing.assert_allclose([result.A, result.B], [A, B], atol=1e-9)
+
+
 def test_what_has_no_link_is_refused_in_a_line(base):
     a, d = truth(base)
     old = version(base, a, d)
