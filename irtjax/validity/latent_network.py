@@ -124,7 +124,7 @@ class TwoParameterModel:
 
 
 def fit_residual(right: np.ndarray, ability: Ability) -> tuple[Ability, Ising]:
-    """The 2PL beside dependent pairs, and the network of what it leaves unexplained.
+    """The 2PL with dependent pairs, and the network of what it leaves unexplained.
 
     Args:
         right: `[subjects, items]` of 0 and 1, every item with both.
@@ -156,7 +156,7 @@ def _most_dependent(network: Ising, chosen: np.ndarray) -> np.ndarray:
 
 
 def _fit_dependent(right: np.ndarray, ability: Ability, start: np.ndarray) -> Ability:
-    """The 2PL beside the weights that are not 0, by maximum pseudo-likelihood."""
+    """The 2PL with the weights that are not 0, by maximum pseudo-likelihood."""
     size, count = right.shape
     pairs = np.nonzero(np.triu(start))
 
