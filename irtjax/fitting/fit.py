@@ -122,11 +122,8 @@ def fit(
     table, related = with_groups(table, settings)
     run_sd = check_run_sd(settings.get("run_sd"))
     others: Any = {name: x for name, x in settings.items() if name not in OF_GROUPS}
-    free, kind = settings.get("free_by_group"), settings.get("standard_errors")
+    table, method = with_populations(table, method, related.get("groups"), settings)
     settings = others
-    table, method = with_populations(
-        table, method, related.get("groups"), free, kind or "observed"
-    )
     model, method, reason, bounds = choose(table, model, method, settings)
     if bounds is not None:
         settings = {**settings, "bounds": bounds}

@@ -14,6 +14,7 @@ from irtjax.data.arrays import as_labels
 from irtjax.data.split_items import split_items
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.catalogue import method_class
+from irtjax.fitting.anchors import read_anchor
 
 #: Settings, what each labels, and the field of a table with such labels.
 GROUPS = {"family": "subjects", "cluster": "items", "groups": "subjects"}
@@ -74,8 +75,7 @@ def with_populations(
     table: ResponseTable,
     method: Any,
     facet: str | None,
-    free_by_group: FreeByGroup | None,
-    kind: str = "observed",
+    settings: Mapping[str, Any],
 ) -> tuple[ResponseTable, Any]:
     """The method that gives each group of subjects a population, and its table.
 
@@ -85,13 +85,13 @@ def with_populations(
         table: The responses.
         method: A method, or the name of one.
         facet: The facet of the groups; without it table and method stay.
-        free_by_group: See `Settings.free_by_group`.
-        kind: The setting `standard_errors`.
+        settings: Those of the fit, of which this reads `free_by_group`.
 
     Raises:
         ValueError: For methods other than "em", groups of one subject, and items that
             the table does not have.
     """
+    free_by_group: FreeByGroup | None = settings.get("free_by_group")
     if facet is None:
         if free_by_group:
             raise ValueError("free_by_group requires groups: give groups= as well")
@@ -110,12 +110,20 @@ def with_populations(
     method = method.by_group(codes, tuple(names.tolist()))
     if not free_by_group:
         return table, method
+    kind = settings.get("standard_errors", "observed")
     if kind not in ("observed", "none"):
         raise ValueError(
             f"free_by_group has no {kind} standard errors: use"
             " standard_errors='observed'"
         )
     by_item = _names_by_item(table, free_by_group)
+    anchor = settings.get("anchor")
+    for item in () if anchor is None else read_anchor(anchor):
+        if item in by_item:
+            raise ValueError(
+                f"free_by_group divides item {item!r}, which has anchored parameters:"
+                " leave it out of free_by_group, or of the anchors"
+            )
     parameters = sorted({name for names in by_item.values() for name in names})
     table = split_items(table, list(by_item), by=facet)
     before = table.item_facets["item"]

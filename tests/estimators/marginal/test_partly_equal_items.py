@@ -291,6 +291,7 @@ def test_a_prior_of_an_equal_parameter_counts_once(table):
         ({"groups": None}, "free_by_group requires groups"),
         ({"free_by_group": "slopes"}, "no parameter 'slopes' of items: give one of"),
         ({"free_by_group": {"9": "intercept"}}, "no item '9'"),
+        ({"anchor": {"1": {"intercept": 0.0}}}, "divides item '1', which has anchored"),
         ({"standard_errors": "sandwich"}, "free_by_group has no sandwich standard"),
     ],
 )
