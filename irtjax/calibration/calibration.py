@@ -314,16 +314,27 @@ class Calibration(HasTable):
     def rescaled(self, link: Any) -> Calibration:
         """The fit on the scale of the first fit of a link (`irtjax.link`).
 
-        Abilities and items, their intervals, and the scores of new subjects then count
-        the error of the link. Ranks and expected scores are as before: all of the link
-        moves abilities and items together.
+        Abilities become A theta + B, discriminations a / A and difficulties A b + B.
+        Their errors, and those of scores of new subjects, include the error of the
+        link. Ranks and expected scores do not change.
 
         Args:
             link: A link of this fit.
 
+        Returns:
+            A calibration; `options["scale"]` has A and B.
+
         Raises:
-            ValueError: If the link has not this fit, or the fit has other results that
-                depend on the scale (`calibration.rescaled.check_one_scale`).
+            ValueError: If the link does not include this fit, or other results of the
+                fit depend on the scale (`calibration.rescaled.check_one_scale`).
+
+        >>> import irtjax
+        >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
+        >>> table = irtjax.ResponseTable.from_arrays(data)
+        >>> fit = irtjax.fit(table, "rasch", method="em")
+        >>> link = irtjax.link(fit, fit, method="mean_mean")
+        >>> fit.rescaled(link).options["scale"]
+        {'A': 1.0, 'B': 0.0}
         """
         return link.rescaled(self)
 

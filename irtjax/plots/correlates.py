@@ -65,8 +65,8 @@ def plot_correlates(result: Correlates, most: int = 40) -> Figure:
     axes.set_ylim(-0.7, len(names) - 0.3)
     axes.set_xlim(min(-0.05, *lower, -result.margin) - 0.05, 1.05)
     axes.set_xlabel(f"Correlation (grey: at most {result.margin:g} in size)")
-    left = result.table.num_rows - len(names)
-    below = "" if left == 0 else f"{counted(left, 'pair')} not drawn"
+    hidden = result.table.num_rows - len(names)
+    below = "" if hidden == 0 else f"{counted(hidden, 'pair')} not drawn"
     title(axes, "Correlations as observed and without errors", below)
     legend_under(axes, columns=2)
     return figure

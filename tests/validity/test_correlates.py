@@ -195,8 +195,8 @@ def test_a_column_of_errors_is_that_of_their_reliability():
     direct = latent_correlation(estimates[::-1], errors[::-1])
     assert row["correlation"] == pytest.approx(direct.correlation)
     assert not any("free of error" in x for x in result.warnings)
-    given = correlates(abilities, table, ["x"], reliability={"x": 1.0})
-    assert given.table.to_pylist()[0]["correlation"] < row["correlation"]
+    without_error = correlates(abilities, table, ["x"], reliability={"x": 1.0})
+    assert without_error.table.to_pylist()[0]["correlation"] < row["correlation"]
     with pytest.raises(ValueError, match="column 'x_se' has an error below 0"):
         correlates(abilities, table | {"x_se": -errors[0]}, ["x"])
 
