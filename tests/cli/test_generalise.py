@@ -81,7 +81,7 @@ def test_features_predict_items_without_a_response(folder):
         (("--models", "nine"), "no model 'nine'; there are"),
         (("--exposure", "1"), "exposure 1 is not between 0 and 1"),
         (("--level", "95"), "did you mean 0.95?"),
-        (("--schemes", "items"), "give features of items (--item-features FILE)"),
+        (("--schemes", "items"), "need features of items (--item-features FILE)"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(folder, words, message):
