@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
+from typing import Annotated
 
 from irtjax.cli import options as opt
-from irtjax.cli.output import print_json
+from irtjax.cli.output import check_out_folder, print_json, write_files, written
 from irtjax.cli.pipeline import load_fit
 from irtjax.cli.progress import ProgressLine
 
+#: What `--out` writes.
+TABLES = "item_fit.csv", "subject_fit.csv", "item_pairs.csv"
 #: Pairs of items that the screen shows.
 MOST_PAIRS = 5
 
@@ -17,6 +21,9 @@ MOST_PAIRS = 5
 def fit_statistics_command(
     folder: opt.Folder,
     files: opt.MaybeFiles = None,
+    out: Annotated[
+        Path | None, opt.out("DIR", f"Folder for {', '.join(TABLES)}.")
+    ] = None,
     *,
     output: opt.Output,
     reading: opt.Reading,
@@ -25,6 +32,7 @@ def fit_statistics_command(
 
     DIR is a fit, FILE... the responses that were fitted, if it keeps none.
     """
+    check_out_folder(out, TABLES, "fit-statistics")
     with ProgressLine(output.quiet) as progress:
         progress("read")
         fit = load_fit(folder)
@@ -33,6 +41,10 @@ def fit_statistics_command(
         from irtjax.validity.fit_statistics import fit_statistics
 
         result = fit_statistics(fit, table)
+        if out is not None:
+            tables = result.items, result.subjects, result.largest
+            paths = (out / name for name in TABLES)
+            write_files(dict(zip(paths, tables, strict=True)))
     pairs = result.largest.to_pylist()
     if output.json:
         low, high = result.rmsea_interval
@@ -65,4 +77,6 @@ def fit_statistics_command(
             for row in pairs[:MOST_PAIRS]
         ]
         screen.show_table("", ["item", "other item", "residual correlation"], rows)
+        if out is not None:
+            screen.show_sentences([written(out, TABLES)])
         screen.show_warnings((), result.notes)

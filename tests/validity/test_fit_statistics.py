@@ -183,12 +183,19 @@ def test_the_command_prints_the_keys(lsat7, fits, tmp_path):
     path = tmp_path / "responses.csv"
     path.write_text("\n".join(map(",".join, rows)))
     words = ["fit-statistics", str(tmp_path / "fit"), str(path), "--json"]
+    words += ["--out", str(tmp_path / "out")]
     run = CliRunner().invoke(app, words)
     assert run.exit_code == 0, run.output
     document = json.loads(run.stdout)
     assert document["df"] == 5
     assert document["M2"] == pytest.approx(11.938, abs=2e-3)
     assert {"RMSEA", "SRMSR", "CFI", "TLI", "p_value"} <= set(document)
+    lines = {x.name: x.read_text().splitlines() for x in (tmp_path / "out").iterdir()}
+    assert {name: len(x) for name, x in lines.items()} == {
+        "item_fit.csv": 6,
+        "subject_fit.csv": 1001,
+        "item_pairs.csv": 11,
+    }
 
 
 def test_missing_responses(lsat7, fits):
