@@ -61,8 +61,8 @@ class SideTable:
             wanted = [name for name in wanted if name in row]
         elif lacking:
             raise ValueError(
-                f"{option} {path} has no row for {key} {lacking[0]!r}"
-                f" ({len(lacking):,} of {len(wanted):,} are missing)"
+                f"{option} {path} has no row for {key} {lacking[0]!r} ({len(lacking):,}"
+                f" of {len(wanted):,} are missing): give each {key} one"
             )
         if len(row) < len(keys):
             twice = next(n for k, n in enumerate(keys) if row[n] != k)
