@@ -322,19 +322,11 @@ class Calibration(HasTable):
             link: A link of this fit.
 
         Returns:
-            A calibration; `options["scale"]` has A and B.
+            A calibration; `options["scale"]` has A and B. `irtjax.link` has an example.
 
         Raises:
             ValueError: If the link does not include this fit, or other results of the
                 fit depend on the scale (`calibration.rescaled.check_one_scale`).
-
-        >>> import irtjax
-        >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
-        >>> table = irtjax.ResponseTable.from_arrays(data)
-        >>> fit = irtjax.fit(table, "rasch", method="em")
-        >>> link = irtjax.link(fit, fit, method="mean_mean")
-        >>> fit.rescaled(link).options["scale"]
-        {'A': 1.0, 'B': 0.0}
         """
         return link.rescaled(self)
 

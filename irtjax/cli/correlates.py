@@ -116,7 +116,7 @@ def correlates_command(
     FILE... are folders of fits, each of whose abilities is a measure, or responses.
     """
     opt.check_level(level)
-    check_out_folder(out, TABLES, "correlates")
+    check_out_folder(out, (*TABLES, FIGURE), "correlates")
     with ProgressLine(output.quiet) as progress:
         progress("read")
         source = _source(files, traits, reading)

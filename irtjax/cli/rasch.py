@@ -57,7 +57,7 @@ def rasch_command(
     reading: opt.Reading,
 ) -> None:
     """Difficulties given the sums of subjects, and tests of the Rasch model."""
-    check_out_folder(out, TABLES, "rasch")
+    check_out_folder(out, (*TABLES, FIGURE), "rasch")
     with ProgressLine(output.quiet) as progress:
         progress("read")
         table = reading.read(files)

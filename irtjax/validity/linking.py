@@ -238,6 +238,8 @@ def link(
     >>> same = irtjax.link(fit, fit, method="mean_mean")
     >>> same.A, same.B, same.drifted
     (1.0, 0.0, [])
+    >>> fit.rescaled(same).options["scale"]
+    {'A': 1.0, 'B': 0.0}
     """
     _check(fits, method, fdr)
     names = [str(k + 1) for k in range(len(fits))] if not names else list(names)
