@@ -5,8 +5,9 @@
 
 - `impact`: two groups whose abilities differ by .7 standard deviations; a share of the
   items is easier for the second group by one logit, all in one direction.
-- `clusters`: the same, of fine-tunes: five models of each base share deviations of
-  items with a standard deviation of .8 logits; with and without `cluster=`.
+- `clusters`: the same, of fine-tunes: the models of each of 60 or 20 bases share
+  deviations of items with a standard deviation of .8 logits; with and without
+  `cluster=`.
 - `leaks`: 300 models, ten of 100 items leaked, as in experiments/psn_irt/defects.py:
   hard ones (a = 1.5, b ~ U(.5, 1.5)) that a share of the later half of the models, or
   all models of one family of six, knows beforehand; by `irtjax.dif` and by the audit.
@@ -31,8 +32,8 @@ import irtjax
 
 #: Difference of mean abilities of two groups; shift of planted items, in logits.
 IMPACT, SHIFT = 0.7, 1.0
-#: Fine-tunes of one base; standard deviation of the deviations of a base, by item.
-TUNES, OF_BASE = 5, 0.8
+#: Standard deviation of the deviations of a base, by item.
+OF_BASE = 0.8
 #: Models and items of each table; share of items leaked, and families.
 MODELS, ITEMS, LEAKED, FAMILIES = 300, 100, 0.1, 6
 
@@ -68,10 +69,10 @@ def two_groups(rng: np.random.Generator, share: float) -> Case:
     return Case(right, planted, {"group": codes.astype(str)}, points)
 
 
-def fine_tunes(rng: np.random.Generator, share: float) -> Case:
-    """Two groups of 30 bases with five fine-tunes each, that share their deviations."""
-    items, bases = ITEMS, MODELS // TUNES
-    base = np.repeat(np.arange(bases), TUNES)
+def fine_tunes(rng: np.random.Generator, share: float, bases: int) -> Case:
+    """Two groups with half of the bases each, whose fine-tunes share deviations."""
+    items = ITEMS
+    base = np.repeat(np.arange(bases), MODELS // bases)
     codes = (base >= bases // 2).astype(int)
     theta = (rng.normal(size=bases)[base] + 0.5 * rng.normal(size=len(base))) / 1.12
     slope, intercept = rng.uniform(0.7, 1.6, items), rng.normal(size=items)
@@ -175,9 +176,9 @@ def designs() -> dict[str, list[tuple]]:
         draw = lambda rng, a=share: two_groups(rng, a)
         name = f"150 + 150 x 100, {share:.0%} planted"
         studies["impact"].append((name, draw, three))
-    for share in (0.0, 0.1):
-        name = f"60 bases of 5 x 100, {share:.0%} planted"
-        draw = lambda rng, a=share: fine_tunes(rng, a)
+    for bases, share in ((60, 0.0), (60, 0.1), (20, 0.0), (20, 0.1)):
+        name = f"{bases} bases of {MODELS // bases} x 100, {share:.0%} planted"
+        draw = lambda rng, a=share, n=bases: fine_tunes(rng, a, n)
         studies["clusters"].append((name, draw, [three[0], clustered]))
     for known in (0.5, 1.0):
         name = f"10 leaked to {known:.0%} of later models"
