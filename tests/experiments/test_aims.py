@@ -265,5 +265,5 @@ def test_fairness_of_clusters_small(tmp_path, monkeypatch):
     rows = json.loads(path.read_text())
     assert [row["test"] for row in rows] == 4 * ["score", "score, cluster"]
     without, clustered = rows[2:4]
-    # At 100 items: 25.8 % false ones without clusters, and errors that are larger with.
+    # At 100 items: 25.8 % false ones without clusters, 3.7 % with.
     assert without["power"] > 0 and clustered["false"] <= without["false"]
