@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Unpack
 
 import jax
@@ -122,6 +123,7 @@ def fit(
     table, related = with_groups(table, settings)
     run_sd = check_run_sd(settings.get("run_sd"))
     others: Any = {name: x for name, x in settings.items() if name not in OF_GROUPS}
+    undivided = table
     table, method = with_populations(table, method, related.get("groups"), settings)
     settings = others
     model, method, reason, bounds = choose(table, model, method, settings)
@@ -176,6 +178,9 @@ def fit(
         original=table,
         places=task.places,
     )
+    if undivided is not table:
+        # Fits of the same responses with other constraints are comparable.
+        result = dataclasses.replace(result, data_hash=undivided.data_hash())
     return with_runs(result, table, run_sd)
 
 

@@ -145,9 +145,14 @@ def compare_fits(
     if data is not None:
         if data.data_hash() != a.data_hash:
             raise ValueError("the table is not that of the fits: give the fitted one")
-        losses, gain, gain_se = _left_out(small, large, data, folds, key)
-        items, wald, more = _item_tests(small, large, data)
-        notes += more
+        if any("groups" in fit.options for fit in (small, large)):
+            notes += (
+                "Fits with groups are not compared by responses left out, nor by item.",
+            )
+        else:
+            losses, gain, gain_se = _left_out(small, large, data, folds, key)
+            items, wald, more = _item_tests(small, large, data)
+            notes += more
     table = pa.Table.from_pylist(
         [
             {

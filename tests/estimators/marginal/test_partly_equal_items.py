@@ -254,6 +254,9 @@ def test_constraints_from_scalar_to_configural(table, likelihood):
         )
     ]
     assert all((np.diff(x) > 0).all() for x in heights)
+    compared = irtjax.compare_fits(fits["scalar"], fits["intercept"], table)
+    gain = fits["intercept"].log_likelihood - fits["scalar"].log_likelihood
+    assert (compared.degrees, compared.statistic) == (1, pytest.approx(2 * gain))
     assert any("one mean of ability" in x for x in fits["metric"].warnings)
     assert any("one standard deviation" in x for x in fits["configural"].warnings)
 
