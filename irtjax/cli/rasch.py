@@ -110,8 +110,8 @@ def _document(result: Rasch) -> dict[str, Any]:
 def _show(result: Rasch, place: list[str]) -> None:
     """The verdict, the tests, and the items that differ most, on the screen."""
     from irtjax.cli import screen
+    from irtjax.data.wording import p_text
     from irtjax.report.words import number
-    from irtjax.validity.rasch import p_text
 
     rows = result.table.to_pylist()
     screen.show_sentences([result.verdict + "."])

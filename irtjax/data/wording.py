@@ -151,3 +151,12 @@ def markdown(name: str) -> str:
     # Bare addresses become links on some hosts.
     text = text.replace("://", "&#58;//").replace("@", "&#64;")
     return re.sub(r"(?i)\bwww\.", "www&#46;", text)
+
+
+def p_text(value: float) -> str:
+    """A p-value as text.
+
+    >>> p_text(0.0281), p_text(3e-5)
+    ('= .028', '< .001')
+    """
+    return "< .001" if value < 0.001 else f"= {value:.3f}".replace("0.", ".")

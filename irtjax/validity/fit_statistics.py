@@ -12,7 +12,7 @@ from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.tables import number_column
 from irtjax.data.matching import places_of
 from irtjax.data.table import ResponseTable
-from irtjax.data.wording import are
+from irtjax.data.wording import are, p_text
 from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity.fitted_curves import FittedCurves
 from irtjax.validity.item_fit import (
@@ -96,8 +96,8 @@ class FitStatistics:
         first = "" if self.effect is None else f"{self.effect}. "
         return (
             f"{first}{self.name} {self.statistic:,.2f} with {self.degrees:,} degrees of"
-            f" freedom (p {self.p_value:.2g}), RMSEA {self.rmsea:.3f} (90 % interval"
-            f" {low:.3f} to {high:.3f}), SRMSR {self.srmsr:.3f}, CFI {self.cfi:.3f}"
+            f" freedom (p {p_text(self.p_value)}), RMSEA {self.rmsea:.3f} (90 %"
+            f" interval {low:.3f} to {high:.3f}), SRMSR {self.srmsr:.3f}, CFI {self.cfi:.3f}"
         )
 
 

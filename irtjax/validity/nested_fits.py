@@ -13,6 +13,7 @@ from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.tables import number_column
 from irtjax.data.frames import HasTable
 from irtjax.data.table import ResponseTable
+from irtjax.data.wording import p_text
 from irtjax.prediction.cross_validation import cross_validate
 from irtjax.prediction.splits import FOLDS
 from irtjax.ranking.discoveries import benjamini_hochberg
@@ -76,7 +77,7 @@ class FitComparison(HasTable):
         return (
             f"{held_out}{large} against {small}: likelihood ratio"
             f" {self.statistic:.2f} with {self.degrees:,} degrees of freedom, p"
-            f" {self.p_value:.2g}"
+            f" {p_text(self.p_value)}"
         )
 
 

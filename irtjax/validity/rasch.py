@@ -33,6 +33,7 @@ from irtjax._types import RandomKey
 from irtjax.data.coding import coded
 from irtjax.data.frames import HasTable
 from irtjax.data.table import ResponseTable
+from irtjax.data.wording import p_text
 from irtjax.estimators.conditional.items import (
     MODELS,
     ConditionalItems,
@@ -127,11 +128,6 @@ class Rasch(HasTable):
 
     def __str__(self) -> str:
         return self.verdict
-
-
-def p_text(value: float) -> str:
-    """A p-value in words: "= .028", "< .001"."""
-    return "< .001" if value < 0.001 else f"= {value:.3f}".replace("0.", ".")
 
 
 def rasch(

@@ -33,7 +33,7 @@ def test_lsat7_has_the_statistics_of_mirt(lsat7, fits):
     assert (result.name, result.degrees, result.num_subjects) == ("M2", 5, 1000)
     # mirt's own test; both stop within 1e-3 of the largest likelihood.
     assert result.statistic == pytest.approx(11.93841, abs=2e-3)
-    assert "M2 11.94 with 5 degrees of freedom (p 0.036)" in str(result)
+    assert "M2 11.94 with 5 degrees of freedom (p = .036)" in str(result)
     assert result.rmsea_interval[0] < result.rmsea < result.rmsea_interval[1]
     assert result.largest.num_rows == 10
     assert irtjax.fit_statistics(fits[0], lsat7).degrees == 9
