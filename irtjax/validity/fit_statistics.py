@@ -97,7 +97,8 @@ class FitStatistics:
         return (
             f"{first}{self.name} {self.statistic:,.2f} with {self.degrees:,} degrees of"
             f" freedom (p {p_text(self.p_value)}), RMSEA {self.rmsea:.3f} (90 %"
-            f" interval {low:.3f} to {high:.3f}), SRMSR {self.srmsr:.3f}, CFI {self.cfi:.3f}"
+            f" interval {low:.3f} to {high:.3f}), SRMSR {self.srmsr:.3f}, CFI"
+            f" {self.cfi:.3f}"
         )
 
 
