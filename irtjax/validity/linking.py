@@ -640,10 +640,10 @@ def _notes(common: _Common, dispersion: float, has_errors: bool) -> list[str]:
             notes.append(f"{name} has {number} only: its constants depend on each")
     subjects = [set(form.subjects.tolist()) for form in common.forms]
     shares_subjects = len(set.union(*subjects)) < sum(map(len, subjects))
-    if shares_subjects and common.item_pairs:
+    if shares_subjects:
         notes.append(
-            "some subjects are in several versions: errors are those of different"
-            " subjects, which are larger"
+            "some subjects are in several versions: errors of A and B are those of"
+            " different subjects, which are larger"
         )
     if not has_errors:
         notes.append("items without standard errors: no errors, and no tests of drift")

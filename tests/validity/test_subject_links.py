@@ -106,7 +106,7 @@ def test_fits_without_common_items_are_linked_by_subjects(two):
     truth = ability.std(), ability.mean()
     assert abs(link.A - truth[0]) < 3 * link.A_se < 0.4
     assert abs(link.B - truth[1]) < 3 * link.B_se < 0.4
-    assert link.notes == ("2 is linked to 1 by 200 common subjects: no tests of drift",)
+    assert link.notes[0] == "2 is linked to 1 by 200 common subjects: no tests of drift"
     assert link.table.num_rows == 0 and link.constants["common"].to_pylist() == [0, 200]
     copy = fits[1].rescaled(link)
     mean = copy.abilities.table["ability"].to_numpy().mean()
