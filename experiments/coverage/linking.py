@@ -1,6 +1,7 @@
 """Linking: coverage of constants, drifted items, twelve versions.
 
-`python experiments/coverage/linking.py [--part pairs|versions|fits] [--replicates N]`
+`python experiments/coverage/linking.py [--part pairs|versions|fits|subjects]
+[--replicates N]`
 
 Item estimates of **pairs** and **versions** are drawn from the normal distribution that
 `irtjax.link` assumes: errors of each item by its information in 500 responses, and the
@@ -17,6 +18,12 @@ items are in all versions; "next": 50 are in the next one. Printed: the error of
 link in points of the mean score of a version's models on the items of the first, the
 largest and root mean square over versions, and the standard error that is stated. The
 location of 500 models as a sample is no error of the link, and is left out.
+
+**subjects**: two versions of 40 other items each, fitted by EM. 300 models respond to
+the first; 100 of them, and 200 others whose mean ability is .5, to the second. Printed:
+the share of the 200 whose ability on the first scale is in its 95 % interval, after
+`rescaled`, with its standard error over replicates; and mean and standard deviation of
+the errors of A and B over their standard errors.
 """
 
 import argparse
@@ -45,11 +52,11 @@ def item_parameters(rng, count):
     return rng.uniform(0.7, 1.7, count), rng.normal(0, 1, count)
 
 
-def fitted(rng, slope, intercept, ability, items=None):
+def fitted(rng, slope, intercept, ability, items=None, subjects=None):
     """The fit of simulated responses."""
     logit = ability[:, None] * slope + intercept
     right = (rng.random(logit.shape) < expit(logit)).astype(np.int8)
-    table = irtjax.ResponseTable.from_arrays(right, items=items)
+    table = irtjax.ResponseTable.from_arrays(right, items=items, subjects=subjects)
     return irtjax.fit(table, "2pl", method="em")
 
 
@@ -175,10 +182,35 @@ def versions(replicates):
         )
 
 
+def common_subjects(replicates):
+    """Prints coverage of abilities that common subjects link."""
+    rng, covered, errors = np.random.default_rng(7), [], []
+    subjects = np.array([f"model {k}" for k in range(500)])
+    items = np.array([f"q{k}" for k in range(80)])
+    for _ in range(replicates):
+        ability = rng.normal(size=500) + 0.5 * (np.arange(500) >= 300)
+        fits = []
+        for first, chosen in ((0, items[:40]), (200, items[40:])):
+            rows = slice(first, first + 300)
+            parameters = item_parameters(rng, 40)
+            fits.append(fitted(rng, *parameters, ability[rows], chosen, subjects[rows]))
+        link = irtjax.link(*fits)
+        table = fits[1].rescaled(link).abilities.table
+        value, error = (table[x].to_numpy()[100:] for x in ("ability", "ability_se"))
+        covered.append(np.mean(np.abs(value - ability[300:]) < 1.96 * error))
+        mean = 0.5 * 200 / 300
+        sd = np.sqrt(1 + 0.25 * 200 / 300 - mean**2)
+        errors.append([(link.A - sd) / link.A_se, (link.B - mean) / link.B_se])
+    z = np.array(errors)
+    spread = np.std(covered) / np.sqrt(replicates)
+    print(f"abilities: covered {np.mean(covered):.3f} (standard error {spread:.3f})")
+    print("A, B: mean", z.mean(0).round(2), "sd", z.std(0).round(2), replicates)
+
+
 def main():
     """Runs the parts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--part", choices=["pairs", "versions", "fits"])
+    parser.add_argument("--part", choices=["pairs", "versions", "fits", "subjects"])
     parser.add_argument("--replicates", type=int)
     parser.add_argument("--methods", default=",".join(BY_ITEMS))
     args = parser.parse_args()
@@ -189,6 +221,8 @@ def main():
         versions(args.replicates or 20)
     if args.part in (None, "fits"):
         pairs(args.replicates or 200, methods, True)
+    if args.part in (None, "subjects"):
+        common_subjects(args.replicates or 24)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """`add`: new subjects into the folder of a fit, on its scale or by a new calibration.
 
 The items stay as they are where that is right: then nobody else's ability changes.
-They are fitted again where the responses ask for it (`why_refit`). What the fit was
-before is kept as a snapshot. Processes that add to one folder wait for each other, and
-one that finds the fit replaced meanwhile starts again, so that nothing is lost.
+They are fitted again where the responses ask for it (`why_refit`), on the scale of
+before (`changed_items`). What the fit was before is kept as a snapshot. Processes that
+add to one folder wait for each other, and one that finds the fit replaced meanwhile
+starts again, so that nothing is lost.
 """
 
 from __future__ import annotations

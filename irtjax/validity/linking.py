@@ -230,7 +230,7 @@ def link(
 
     Raises:
         ValueError: For an unknown method, fewer than two calibrations, different
-            models, several abilities, or too few common items.
+            models, several abilities, or too few common items and subjects.
 
     >>> import irtjax
     >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
