@@ -22,6 +22,11 @@ from irtjax.data.wording import counted, have, listing
 
 #: Names of the two fits in the note on their link.
 NAMES = "the fit before", "the new fit"
+#: Note on fits that `check_one_scale` refuses.
+OTHER_SCALE = (
+    "abilities have another scale than before: only fits of one ability, without"
+    " response lengths, covariates of subjects and groups, keep their scale"
+)
 
 
 def named_by_content(
@@ -88,7 +93,7 @@ def on_scale_of(
         for one in (before, fit):
             check_one_scale(one)
     except ValueError:
-        return fit, ()
+        return fit, (OTHER_SCALE,)
     from irtjax.validity.linking import link
 
     common = [x for x in fit.item_names.tolist() if x in {*before.item_names.tolist()}]
@@ -97,7 +102,9 @@ def on_scale_of(
         result = link(before, fit, names=NAMES, items=items)
     except ValueError as error:
         return fit, (f"abilities have another scale than before: {error}",)
-    left = dict.fromkeys([*drifted, *result.drifted])
-    note = f"abilities stay on the scale of before: {counted(len(items), 'item')} link"
-    note += f" the fits; left out as drifted: {listing(list(left), 3)}" * bool(left)
+    number = result.constants["common"][-1].as_py()
+    linking = counted(number, "item" if result.table.num_rows else "subject")
+    names = list(dict.fromkeys([*drifted, *result.drifted]))
+    note = f"abilities stay on the scale of before: {linking} link the fits"
+    note += f"; left out as drifted: {listing(names, 3)}" * bool(names)
     return fit.rescaled(result), (note,)
