@@ -12,7 +12,7 @@ from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.tables import number_column
 from irtjax.data.matching import places_of
 from irtjax.data.table import ResponseTable
-from irtjax.data.wording import are, p_text
+from irtjax.data.wording import are, counted, listing, p_text
 from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity.fitted_curves import FittedCurves
 from irtjax.validity.item_fit import (
@@ -30,8 +30,8 @@ from irtjax.validity.limited_information import (
 )
 from irtjax.validity.person_fit import response_fit
 
-#: Pairs of items that `largest` lists.
-MOST_PAIRS = 10
+#: Pairs of items that `largest` lists, and items that a note names.
+MOST_PAIRS, MOST_NAMES = 10, 5
 #: Root mean square correlation of missing responses from which they are missing
 #: together: variances of products are then wrong by more than this share of those of
 #: the missing cells.
@@ -144,14 +144,21 @@ def fit_statistics(fit: Calibration, table: ResponseTable) -> FitStatistics:
         notes += ("The model has as many parameters as moments: no test.",)
     estimate, *interval = rmsea(result.statistic, degrees, size)
     num_items = table.num_items
-    pairs = int(np.triu(observed.paired, 1).sum())
+    upper = result.residuals[np.triu_indices(num_items, 1)]
+    # Items without variation have no correlations.
+    pairs = int(np.isfinite(upper).sum())
+    constant = table.items[~np.isfinite(result.residuals).any(axis=1)].tolist()
+    if constant:
+        notes += (
+            f"{counted(len(constant), 'item')} without variation"
+            f" ({listing(constant, MOST_NAMES)}): leave out, then fit again.",
+        )
     excess = max(result.statistic - degrees, 0.0)
     most = max(result.independent - pairs, excess, 1e-300)
     tli = np.nan
     if degrees > 0 and result.independent > pairs:
         ratio = result.independent / pairs
         tli = (ratio - result.statistic / degrees) / (ratio - 1)
-    upper = result.residuals[np.triu_indices(num_items, 1)]
     subjects, items, effect, note = _response_fit(fit, table, fitted)
     return FitStatistics(
         "M2" if curves.codes.size == 2 else "C2",

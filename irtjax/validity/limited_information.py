@@ -295,7 +295,7 @@ def limited_fit(
     return LimitedFit(
         observed.size * value,
         len(gaps) + int(paired[upper].sum()) - num_parameters,
-        float((observed.joint * paired * correlations**2)[upper].sum()),
+        float(np.nansum((observed.joint * paired * correlations**2)[upper])),
         np.where(paired, correlations - model, np.nan),
     )
 

@@ -227,6 +227,13 @@ def test_missing_responses(lsat7, fits):
     assert result.notes[0].startswith("Items are missing together: the 997 of 1,000")
     values[1:, :2] = np.nan
     values[0] = 1
+    constant = np.where(np.arange(5) == 0, 1, lsat7.values)
+    constant = irtjax.ResponseTable.from_arrays(constant)
+    result = irtjax.fit_statistics(fits[1], constant)
+    assert result.notes[0] == (
+        "1 item without variation (item 1): leave out, then fit again."
+    )
+    assert np.isfinite(result.cfi)
     counts = lsat7.replace(trials=np.full(lsat7.values.shape, 2))
     with pytest.raises(ValueError, match="these are counts: fit single runs"):
         irtjax.fit_statistics(fits[1], counts)
