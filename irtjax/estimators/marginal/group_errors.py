@@ -105,7 +105,7 @@ class GroupPosteriors(NodePosteriors):
             if number > DENSE_LIMIT:
                 return ParameterErrors(warnings=(_too_many(number),))
             of = problem, coordinates, self.population, self.nodes
-            information = np.asarray(information_matrix(*of), np.float64)
+            information = np.asarray(information_matrix(*of))
             covariance = _constrained(information, constraints, problem.free)
             errors = ParameterErrors()
         carry, density = self.solution.fit.state.carry, self.population
@@ -337,7 +337,8 @@ def _constrained(
     used, column = np.unique(place, return_inverse=True)
     spread = np.zeros((is_free.size, len(used)))
     spread[places[is_free], column] = 1
-    reduced = spread.T @ information @ spread
+    # In double precision, but with the limit of the precision of the information.
+    reduced = spread.T @ information.astype(np.float64) @ spread
     size = np.sqrt(np.maximum(np.diagonal(reduced), np.finfo(float).tiny))
     values, vectors = np.linalg.eigh(reduced / size / size[:, None])
     limit = flat(information.dtype)
