@@ -78,6 +78,7 @@ def moves(subjects: pa.Table) -> str:
             places = np.abs(columns[1] - columns[0])
             most = int(places.max())
             texts.append(
-                f"{how}, subjects move {places.mean():.1f} places, at most {most}"
+                f"{how}, subjects move {places.mean():.1f} places on"
+                f" average, at most {most}"
             )
     return "with these items " + "; ".join(texts)
