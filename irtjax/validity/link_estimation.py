@@ -438,7 +438,7 @@ class ByCurves(NamedTuple):
         gap, slope = self.gaps(constants)
         total, total_slope = self._totals(gap), self._totals(slope)
 
-        def both(x: Sequence[np.ndarray]) -> np.ndarray:
+        def gaps_and_slopes(x: Sequence[np.ndarray]) -> np.ndarray:
             gap, slope = self.gaps(constants, x)
             return np.concatenate([gap[..., None], slope], axis=-1)
 
@@ -446,7 +446,7 @@ class ByCurves(NamedTuple):
         one, two = (
             2 * np.einsum("smqc,smqe,q->mec", part[..., 0, :], total_slope, WEIGHTS)
             + 2 * np.einsum("smq,smqec,q->mec", total, part[..., 1:, :], WEIGHTS)
-            for part in _differences(both, x)
+            for part in _differences(gaps_and_slopes, x)
         )
         return one, two
 
@@ -625,8 +625,8 @@ def solve_moments(
     by_y = np.asarray(jax.jacrev(constants)(y))
     derivative = np.zeros((2, 2, *items.x.shape))
     derivative[1] = np.einsum("eny,nyx->enx", by_y, items.slopes)
-    both = np.stack([np.array([1.0, 0.0]), np.asarray(constants(y))])
-    return with_errors(both, derivative, forms)
+    of_forms = np.stack([np.array([1.0, 0.0]), np.asarray(constants(y))])
+    return with_errors(of_forms, derivative, forms)
 
 
 def with_errors(

@@ -139,8 +139,8 @@ class Link(HasTable):
         if not places:
             names = ", ".join(self.constants["version"].to_pylist())
             raise ValueError(
-                f"the link of {names} has not this fit: rescale one that was given to"
-                " irtjax.link"
+                f"the link of {names} does not include this fit: rescale one that was"
+                " given to irtjax.link"
             )
         reference = self.constants["version"][0].as_py()
         return rescaled_fit(fit, self.forms, self.estimate, places[-1], reference)

@@ -464,7 +464,7 @@ def test_errors_of_rescaled_items_are_standard_deviations(base):
 
 def test_what_cannot_be_rescaled_is_refused_in_a_line(linked, base):
     link, _ = linked
-    with pytest.raises(ValueError, match="has not this fit: rescale one"):
+    with pytest.raises(ValueError, match="does not include this fit: rescale one"):
         base.rescaled(link)
 
 
