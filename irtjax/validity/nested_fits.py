@@ -13,7 +13,7 @@ from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.tables import number_column
 from irtjax.data.frames import HasTable
 from irtjax.data.table import ResponseTable
-from irtjax.data.wording import p_text
+from irtjax.data.wording import counted, p_text
 from irtjax.prediction.cross_validation import cross_validate
 from irtjax.prediction.splits import FOLDS
 from irtjax.ranking.discoveries import benjamini_hochberg
@@ -74,10 +74,10 @@ class FitComparison(HasTable):
                 f"{large} predicts responses left out by {self.gain:+.4f} nats a"
                 f" response better than {small} (standard error {self.gain_se:.4f}); "
             )
+        degrees = counted(self.degrees, "degree of freedom", "degrees of freedom")
         return (
             f"{held_out}{large} against {small}: likelihood ratio"
-            f" {self.statistic:.2f} with {self.degrees:,} degrees of freedom, p"
-            f" {p_text(self.p_value)}"
+            f" {self.statistic:.2f} with {degrees}, p {p_text(self.p_value)}"
         )
 
 
