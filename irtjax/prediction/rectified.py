@@ -158,7 +158,10 @@ def estimate_score(
         place = np.flatnonzero(seen[subject])
         if len(place) < 2:
             name = str(table.subjects[subject])
-            raise ValueError(f"{name!r} has fewer than 2 answers to items of the fit")
+            raise ValueError(
+                f"{name!r} has fewer than 2 answers to items of the fit: leave it out,"
+                " or give it more"
+            )
         if probabilities is not None and order is not None:
             place = place[np.argsort(np.asarray(order)[subject, place], kind="stable")]
         few += len(place) < FEWEST
