@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -215,7 +216,8 @@ def link(
             "stocking_lord" and "haebara" (curves of the test and of items), "mean_mean"
             or "mean_sigma" (moments of difficulties), or "subjects" (abilities of the
             subjects that versions share). Versions with too few common items are linked
-            by common subjects whatever the method, one after another.
+            by common subjects whatever the method, one after another; rows without
+            names are common only by "subjects".
         chain: Whether versions are linked one after another, each with the version that
             shares most items. By default all versions with common items count at once;
             moments always make chains.
@@ -376,7 +378,12 @@ def _tree(
     The second value states which are linked by subjects: those without enough items.
     """
     items = [set(form.items[m].tolist()) for form, m in zip(forms, usable, strict=True)]
-    subjects = [set(form.subjects.tolist()) for form in forms]
+    subjects = [
+        set(form.subjects.tolist())
+        if method == "subjects" or not _are_numbered(form.subjects)
+        else set()
+        for form in forms
+    ]
     least = 2 if fits[0].model.family.has_slope else 1
     enough_items = counted(least, "item")
     least = np.inf if method == "subjects" else least
@@ -405,6 +412,11 @@ def _tree(
         by_subjects.append(not enough)
         linked.append(child)
     return pairs, by_subjects
+
+
+def _are_numbered(subjects: np.ndarray) -> bool:
+    """Whether subjects are rows without names, which two files do not have in common."""
+    return all(re.fullmatch(r"subject \d+", name) for name in subjects.tolist())
 
 
 def _start(items: ItemLines, pairs: FormPairs, slope: bool) -> np.ndarray:

@@ -127,3 +127,16 @@ def test_too_few_common_subjects_are_refused_in_a_line(two):
     other = dataclasses.replace(new, subject_names=names)
     with pytest.raises(ValueError, match="0 common items .* and 3 common subjects"):
         irtjax.link(old, other)
+
+
+def test_rows_without_names_are_common_only_if_asked(two):
+    (old, new), _ = two
+    rows = np.array([f"subject {k + 1}" for k in range(len(old.subject_names))])
+    first = dataclasses.replace(old, subject_names=rows)
+    second = dataclasses.replace(new, subject_names=rows[100:])
+    with pytest.raises(ValueError, match="and 0 common subjects"):
+        irtjax.link(first, second)
+    asked, named = (
+        irtjax.link(*fits, method="subjects") for fits in ((first, second), (old, new))
+    )
+    assert asked.A == named.A
