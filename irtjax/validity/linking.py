@@ -415,7 +415,7 @@ def _tree(
 
 
 def _are_numbered(subjects: np.ndarray) -> bool:
-    """Whether subjects are rows without names, which two files do not have in common."""
+    """Whether subjects are rows without names, which no two files share."""
     return all(re.fullmatch(r"subject \d+", name) for name in subjects.tolist())
 
 
