@@ -60,10 +60,13 @@ NAMES = {"rasch": "Rasch", "pcm": "partial credit", "rsm": "rating scale"}
 MOST_CATEGORIES = 20
 
 
-class LikelihoodRatio(NamedTuple):
-    """A test: chi-square, degrees of freedom, p-value.
+class ChiSquaredTest(NamedTuple):
+    """A test by a likelihood ratio, or of Wald.
 
     Attributes:
+        statistic: Chi-square.
+        df: Its degrees of freedom.
+        p_value: Of chi-square, or of drawn sums.
         left_out: Items that a group does not compare, which are left out in all.
         drawn: Whether the p-value is that of drawn sums.
     """
@@ -98,14 +101,14 @@ class Rasch(HasTable):
 
     table: pa.Table
     log_likelihood: float
-    andersen: LikelihoodRatio | None
-    martin_loef: LikelihoodRatio | None
+    andersen: ChiSquaredTest | None
+    martin_loef: ChiSquaredTest | None
     groups: dict[str, int]
     rms_difference: float
     num_subjects: int
     model: str = "rasch"
     pairwise: bool = False
-    wald: LikelihoodRatio | None = None
+    wald: ChiSquaredTest | None = None
 
     @property
     def verdict(self) -> str:
@@ -185,7 +188,7 @@ def rasch(
         # parameter counts: without it 14 of 100 tests of a true model had p < .05.
         df = (len(fits) - 1) * everyone.num_parameters
         left = int((~stays).sum())
-        andersen = LikelihoodRatio(statistic, df, float(chi2.sf(statistic, df)), left)
+        andersen = ChiSquaredTest(statistic, df, float(chi2.sf(statistic, df)), left)
     martin_loef = None
     if seen is None and whole.used.sum() >= 4:
         martin_loef = _martin_loef(codes[:, whole.used], model, draws, seed_of(key))
@@ -301,7 +304,7 @@ def _rms_difference(fits: list[ConditionalItems], stays: np.ndarray) -> float:
     return math.sqrt(max(float(np.mean(squares)), 0.0))
 
 
-def _wald(fits: list[ConditionalItems], stays: np.ndarray) -> LikelihoodRatio:
+def _wald(fits: list[ConditionalItems], stays: np.ndarray) -> ChiSquaredTest:
     """Whether groups have the same difficulties, by the errors of these.
 
     With precisions P_g, which have no information on the sum of the difficulties, the
@@ -316,7 +319,7 @@ def _wald(fits: list[ConditionalItems], stays: np.ndarray) -> LikelihoodRatio:
     statistic = float(np.einsum("gj,gjk,gk->", gap, precisions, gap))
     df = (len(fits) - 1) * (int(stays.sum()) - 1)
     left = int((~stays).sum())
-    return LikelihoodRatio(statistic, df, float(chi2.sf(statistic, df)), left)
+    return ChiSquaredTest(statistic, df, float(chi2.sf(statistic, df)), left)
 
 
 def _table(
@@ -379,14 +382,14 @@ def _statistic(codes: np.ndarray, harder: np.ndarray, model: str) -> tuple[float
 
 def _martin_loef(
     codes: np.ndarray, model: str, draws: int, seed: int
-) -> LikelihoodRatio | None:
+) -> ChiSquaredTest | None:
     """The test of the easier and the harder half of the items."""
     harder = _halves(codes)
     if min(harder.sum(), (~harder).sum()) < 2:
         return None
     statistic, df = _statistic(codes, harder, model)
     if draws == 0 or len(codes) >= FULL_CELLS * df:
-        return LikelihoodRatio(statistic, df, float(chi2.sf(statistic, df)))
+        return ChiSquaredTest(statistic, df, float(chi2.sf(statistic, df)))
     log_weight = fit_items(codes, None, model).log_weight
     if model != "rsm":
         codes = codes - codes.min(axis=0)
@@ -395,7 +398,7 @@ def _martin_loef(
     sums = codes[:, harder].sum(axis=1), codes[:, ~harder].sum(axis=1)
     weights = _log_weights(log_weight[harder]), _log_weights(log_weight[~harder])
     p_value = _p_value_given_totals(sums, weights, draws, np.random.default_rng(seed))
-    return LikelihoodRatio(statistic, df, p_value, drawn=True)
+    return ChiSquaredTest(statistic, df, p_value, drawn=True)
 
 
 def _log_weights(log_weight: np.ndarray) -> np.ndarray:
