@@ -142,7 +142,8 @@ def network(
     Raises:
         ValueError: For responses other than right and wrong, an unknown method or item,
             too many items, fewer than two items that vary among the subjects with all
-            responses, or a sparse network without scikit-learn.
+            responses, too few subjects for the weights of most pairs, or a sparse
+            network without scikit-learn.
 
     >>> import irtjax
     >>> rng = np.random.default_rng(0)
@@ -288,6 +289,12 @@ def _network(
     edges["weight"] = value
     if errors is not None:
         far = np.abs(value) > SEPARATED
+        if far.sum() > far.size / 2:
+            raise ValueError(
+                f"{counted(len(part.values), 'subject')} with all responses do not"
+                f" determine weights of {counted(far.size, 'pair')} of items: choose"
+                " method='elasso', or fewer items (top=)"
+            )
         if far.any():
             warnings += (
                 f"{counted(far.sum(), 'pair')} of items separate: their weights are"

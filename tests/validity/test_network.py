@@ -251,3 +251,11 @@ def test_the_command_has_what_python_has(tmp_path):
     assert files == {"network_items.csv", "network_edges.csv"}
     text = CliRunner().invoke(app, words[:2]).stdout
     assert "expected influence" in text and " ± " in text
+
+
+def test_few_subjects_do_not_determine_most_pairs():
+    right = np.random.default_rng(0).integers(0, 2, (12, 10))
+    table = irtjax.ResponseTable.from_arrays(right)
+    with pytest.raises(ValueError, match="12 subjects .* 45 pairs .*top="):
+        irtjax.network(table)
+    assert np.isfinite(irtjax.network(table.select(items=[0, 1, 2])).weights).all()
