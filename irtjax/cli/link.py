@@ -144,18 +144,22 @@ def _save(result: Link, folder: Path, place: Path) -> None:
 def _show(
     result: Link, equated: pa.Table | None, out: Path | None, rescaled: Path | None
 ) -> None:
-    """Prints constants, items that drift, and equated scores."""
+    """Prints constants, mean abilities on the first scale, drift, equated scores."""
+    import numpy as np
+
     from irtjax.cli import screen
 
+    means = [np.nanmean(fit.abilities.table["ability"]) for fit in result.fits]
     constants = [
         [
             row["version"],
             *(f"{row[name]:.3f}" for name in ("A", "A_se", "B", "B_se")),
+            f"{round(row['A'] * mean + row['B'], 2) + 0.0:+.2f}",
             f"{row['common']:,}" if row["reference"] else "",
         ]
-        for row in result.constants.to_pylist()
+        for row, mean in zip(result.constants.to_pylist(), means, strict=True)
     ]
-    names = ["version", "A", "±", "B", "± ", "common items"]
+    names = ["version", "A", "±", "B", "± ", "mean ability", "common items"]
     screen.show_sentences([str(result) + "."])
     screen.show_table("", names, constants)
     drifting = [row for row in result.table.to_pylist() if row["drifts"]]
