@@ -159,7 +159,8 @@ def _show(
         ]
         for row, mean in zip(result.constants.to_pylist(), means, strict=True)
     ]
-    names = ["version", "A", "±", "B", "± ", "mean ability", "common items"]
+    # Items, or subjects where these link the versions: a note states it.
+    names = ["version", "A", "±", "B", "± ", "mean ability", "in common"]
     screen.show_sentences([str(result) + "."])
     screen.show_table("", names, constants)
     drifting = [row for row in result.table.to_pylist() if row["drifts"]]
