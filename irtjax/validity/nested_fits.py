@@ -68,6 +68,9 @@ class FitComparison(HasTable):
 
     def __str__(self) -> str:
         small, large = self.table.column("model").to_pylist()
+        if small == large:
+            sizes = self.table.column("parameters").to_pylist()
+            small, large = (f"{small} of {size:,} parameters" for size in sizes)
         held_out = ""
         if self.gain is not None:
             held_out = (

@@ -257,6 +257,8 @@ def test_constraints_from_scalar_to_configural(table, likelihood):
     compared = irtjax.compare_fits(fits["scalar"], fits["intercept"], table)
     gain = fits["intercept"].log_likelihood - fits["scalar"].log_likelihood
     assert (compared.degrees, compared.statistic) == (1, pytest.approx(2 * gain))
+    larger = fits["intercept"].num_parameters
+    assert f"2pl of {larger} parameters against 2pl of {larger - 1}" in str(compared)
     assert any("one mean of ability" in x for x in fits["metric"].warnings)
     assert any("one standard deviation" in x for x in fits["configural"].warnings)
 
