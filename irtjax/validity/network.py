@@ -148,7 +148,7 @@ def network(
     >>> import irtjax
     >>> rng = np.random.default_rng(0)
     >>> first, other = rng.random((2, 500)) < 0.5
-    >>> same = np.where(rng.random(500) < 0.9, first, other)
+    >>> same = np.where(rng.random(500) < 0.9, first, ~first)
     >>> right = np.stack([first, same, other], axis=1).astype(int)
     >>> table = irtjax.ResponseTable.from_arrays(right, items=["x", "y", "z"])
     >>> edge = irtjax.network(table).edges.to_pylist()[0]
