@@ -759,7 +759,7 @@ def test_an_interrupt_at_any_moment_is_one_line(responses, tmp_path, delay):
     said = process.communicate(timeout=120)[1]
     if delay < 0.15 and process.returncode != 130:
         pytest.skip("Python itself had not started")
-    assert process.returncode == 130
+    assert process.returncode == 130, said
     assert "Traceback" not in said and "Error" not in said
     assert said.endswith("irtjax: interrupted\n")
     # Files are whole or not there.
