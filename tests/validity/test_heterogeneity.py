@@ -260,7 +260,7 @@ def test_the_command_line(tmp_path):
     run = lambda *words: CliRunner().invoke(app, [*map(str, words)])
     folder, out = tmp_path / "fitted", tmp_path / "clusters"
     command = ["fit", source, "--model", "factor", "--factors", "2", "--out", folder]
-    done = run(*command, "--quiet")
+    done = run(*command, "--quiet", "--figures")
     assert done.exit_code == 0, done.output
     assert (folder / "biplot.png").is_file()
     done = run("clusters", folder, source, "--most", "3", "--json", "--out", out)
