@@ -223,7 +223,7 @@ def write(
             plots.plot_flagged_items(report, table),
         )
         for name, figure in zip(FIGURES, drawn, strict=True):
-            contents[name] = functools.partial(plots.save_figure, figure)
+            contents[name] = figure
     if texts:
         text = flagged_page(report, texts)
         contents[FLAGGED[0]] = functools.partial(write_text, text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -122,7 +121,7 @@ def _write(out: Path, fit: Calibration, result: Heterogeneity, figures: bool) ->
     if figures:
         drawn = plots.plot_clusters(result), plots.plot_structure(fit, result)
         for name, figure in zip(FIGURES, drawn, strict=True):
-            contents[name] = functools.partial(plots.save_figure, figure)
+            contents[name] = figure
     # Figures of an earlier run are not of these tables.
     files = {out / name: content for name, content in contents.items()}
     write_files(files, stale=[out / name for name in FIGURES])

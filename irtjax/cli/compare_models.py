@@ -83,10 +83,9 @@ def compare_models_command(
             out / x: y for x, y in zip(TABLES, tables, strict=True)
         }
         if figures:
-            from irtjax.plots import plot_model_scores, save_figure
+            from irtjax.plots import plot_model_scores
 
-            draw = lambda path: save_figure(plot_model_scores(result), path)
-            contents[out / FIGURE] = draw
+            contents[out / FIGURE] = plot_model_scores(result)
         write_files(contents, stale=[out / FIGURE])
     if output.json:
         names = "best", "chosen", "sentence", "warnings"

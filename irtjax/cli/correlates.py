@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -167,8 +166,7 @@ def _write(out: Path, result: Correlates) -> None:
         for name, table in zip(TABLES, tables, strict=True)
         if table.num_columns
     }
-    figure = plots.plot_correlates(result)
-    contents[out / FIGURE] = functools.partial(plots.save_figure, figure)
+    contents[out / FIGURE] = plots.plot_correlates(result)
     write_files(contents, stale=[out / TABLES[2]])
 
 

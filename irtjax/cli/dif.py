@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -144,6 +143,5 @@ def _write(out: Path, data: ResponseTable, result: DIF) -> None:
         for name, content in zip(TABLES, tables, strict=True)
         if content is not None
     }
-    figure = plots.plot_dif(data, result)
-    contents[out / FIGURE] = functools.partial(plots.save_figure, figure)
+    contents[out / FIGURE] = plots.plot_dif(data, result)
     write_files(contents, stale=[out / TABLES[2]])

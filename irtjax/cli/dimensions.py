@@ -59,12 +59,11 @@ def dimensions_command(
 
         result = dimensions(table, most=most, key=seed, progress=progress)
     if out is not None:
-        from irtjax.plots import plot_dimensions, save_figure
+        from irtjax.plots import plot_dimensions
 
         contents = {out / TABLE: result.table}
         if figures:
-            draw = lambda path: save_figure(plot_dimensions(result), path)
-            contents[out / FIGURE] = draw
+            contents[out / FIGURE] = plot_dimensions(result)
         # The figure of an earlier run is not of this table.
         write_files(contents, stale=[out / FIGURE])
     if output.json:

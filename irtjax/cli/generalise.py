@@ -197,10 +197,9 @@ def generalise_command(
                 out / x: y for x, y in zip(TABLES, tables, strict=True)
             }
             if figures:
-                from irtjax.plots import plot_generalisation, save_figure
+                from irtjax.plots import plot_generalisation
 
-                draw = lambda path: save_figure(plot_generalisation(result), path)
-                contents[out / FIGURE] = draw
+                contents[out / FIGURE] = plot_generalisation(result)
             write_files(contents, stale=[out / FIGURE])
     if output.json:
         print_json(_document(result))

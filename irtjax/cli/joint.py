@@ -133,7 +133,7 @@ def _write(joint: Joint, out: Path) -> None:
     """Writes tables and the figure."""
     import pyarrow as pa
 
-    from irtjax.plots import plot_sources, save_figure
+    from irtjax.plots import plot_sources
 
     agreement = pa.Table.from_pylist([row._asdict() for row in joint.agreement])
     tables = agreement, joint.residuals, joint.abilities.rank().table
@@ -142,8 +142,7 @@ def _write(joint: Joint, out: Path) -> None:
     }
     if len(joint.sources) > 1:
         first, second = list(joint.sources)[:2]
-        figure = plot_sources(joint, first, second)
-        contents[out / FIGURE] = lambda path: save_figure(figure, path)
+        contents[out / FIGURE] = plot_sources(joint, first, second)
     write_files(contents, stale=[out / FIGURE])
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from matplotlib.figure import Figure
 
 #: What `data.item_texts.sample_files` writes, here without importing it.
 SAMPLE_FILES = ("lm_eval_samples.json", "inspect_samples.json", "inspect_samples.txt")
@@ -143,10 +144,10 @@ def check_table_name(out: Path) -> None:
 
 
 def write_files(
-    contents: Mapping[Path, pa.Table | Callable[[Path], Any]],
+    contents: Mapping[Path, pa.Table | Figure | Callable[[Path], Any]],
     stale: Iterable[Path] = (),
 ) -> None:
-    """Writes tables, and what functions write, into one folder: all or none.
+    """Writes tables, figures, and what functions write, into one folder: all or none.
 
     A folder that does not exist is made. Files that are `stale` and not written go.
     """
@@ -159,6 +160,10 @@ def write_files(
         for path, content in watched(contents.items(), "file"):
             if callable(content):
                 content(place / path.name)
+            elif hasattr(content, "savefig"):
+                from irtjax.plots import save_figure
+
+                save_figure(content, place / path.name)
             else:
                 write_table(content, place / path.name)
 

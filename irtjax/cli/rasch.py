@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -83,8 +82,7 @@ def _write(out: Path, result: Rasch) -> None:
 
     contents: dict[Path, Any] = {out / TABLES[0]: result.table}
     if len(result.groups) == 2:
-        figure = plots.plot_rasch(result)
-        contents[out / FIGURE] = functools.partial(plots.save_figure, figure)
+        contents[out / FIGURE] = plots.plot_rasch(result)
     write_files(contents, stale=[out / FIGURE])
 
 

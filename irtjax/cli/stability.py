@@ -131,10 +131,9 @@ def _write(result: Stability, out: Path, figures: bool) -> None:
     names = [out / name for name in TABLES]
     contents = dict(zip(names, tables, strict=True))
     if figures and result.kind != "starts":
-        from irtjax.plots import plot_rank_ribbons, save_figure
+        from irtjax.plots import plot_rank_ribbons
 
-        draw = lambda path: save_figure(plot_rank_ribbons(result), path)
-        contents[out / FIGURE] = draw
+        contents[out / FIGURE] = plot_rank_ribbons(result)
     # The figure of an earlier run is not of these tables.
     write_files(contents, stale=[out / FIGURE])
 

@@ -108,7 +108,7 @@ def model_reliability(fit: Calibration) -> ModelReliability:
     population, items = fit.parameters.population, fit.parameters.items
     mean, sd = float(population.mean), float(population.sd)
     nodes = np.linspace(-REACH, REACH, NODES)
-    # Without 64 bits JAX warns of a type that it is told, not of values that have it.
+    # Without 64 bits JAX warns of dtype=float64, and not of values of that type.
     theta = jnp.asarray((mean + sd * nodes).astype(np.asarray(items[0]).dtype))
     moments = _moments(fit.model.family, items, theta)
     score, slope, variance, information = (
